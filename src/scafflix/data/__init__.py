@@ -1,0 +1,30 @@
+"""From files and arrays to a Federation: who has what.
+
+>>> import scafflix.data
+>>> fed = scafflix.data.load("iris", clients=3, split="dirichlet:0.5")
+>>> fed.train.features.shape, len(fed.clients)
+((150, 4), 3)
+"""
+
+from scafflix.data.arrays import from_arrays, from_clients
+from scafflix.data.catalogue import Entry, known, locate
+from scafflix.data.description import Description, describe
+from scafflix.data.download import fetch
+from scafflix.data.federation import Examples, Federation
+from scafflix.data.loading import load
+from scafflix.data.synthesis import synthetic
+
+__all__ = [
+    "Description",
+    "Entry",
+    "Examples",
+    "Federation",
+    "describe",
+    "fetch",
+    "from_arrays",
+    "from_clients",
+    "known",
+    "load",
+    "locate",
+    "synthetic",
+]

@@ -1,0 +1,179 @@
+"""From arrays in memory to a Federation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from scafflix.data.admission import admit_column, admit_features, admit_labels
+from scafflix.data.federation import Examples, Features, Federation, Labels
+from scafflix.data.holdout import check_fraction, hold_out
+from scafflix.data.scaling import append_intercept, check_scale, rescale
+from scafflix.data.split import Column, assign, parse_split
+from scafflix.errors import ScafflixError
+
+Part = tuple[object, ArrayLike]
+"""The features (an array or a sparse matrix) and the labels of one client."""
+
+
+def from_arrays(
+    features: object,
+    labels: ArrayLike,
+    clients: int | ArrayLike,
+    *,
+    split: str | None = None,
+    test: float = 0.0,
+    seed: int = 0,
+    name: str = "arrays",
+    intercept: bool = False,
+    scale: str = "none",
+) -> Federation:
+    """A federation of rows, given to ``clients``: a number of clients, or an id for each row.
+
+    A number goes with ``split``: "contiguous" (the default), "shuffled" or "dirichlet:BETA".
+    Ids become the clients' names, in order of first appearance; their rows are gathered.
+
+    >>> fed = from_arrays([[1.0], [2.0], [3.0]], [0, 1, 0], ["b", "a", "b"])
+    >>> fed.clients, fed.train.features.ravel().tolist()
+    (('b', 'a'), [1.0, 3.0, 2.0])
+    >>> from_arrays([[1.0], [2.0], [3.0]], [0, 1, 0], 2).clients
+    ('client-0', 'client-1')
+    """
+    check_fraction(test)
+    check_scale(scale)
+    matrix = admit_features(features)
+    targets = admit_labels(labels, matrix.shape[0])
+    if np.ndim(clients) == 0:
+        rule = parse_split("contiguous" if split is None else split)
+        if isinstance(rule, Column):
+            raise ScafflixError(
+                f"split is {split!r}, but arrays have no named columns; "
+                "give the client ids of the rows as clients."
+            )
+        owners = assign(rule, targets, clients, seed)  # type: ignore[arg-type]
+        names = tuple(f"client-{i}" for i in range(int(clients)))  # type: ignore[arg-type]
+    else:
+        if split is not None:
+            raise ScafflixError(
+                f"split is {split!r}, but clients names the client of each row; give one of them."
+            )
+        owners, names = group(admit_labels(clients, matrix.shape[0], "clients"))
+    federation = pack(name, matrix, targets, owners, names)
+    return prepare(federation, test=test, seed=seed, intercept=intercept, scale=scale)
+
+
+def prepare(
+    federation: Federation, *, test: float, seed: int, intercept: bool, scale: str
+) -> Federation:
+    """Hold out test rows, then scale by the training rows, then append the intercept."""
+    scaled = rescale(hold_out(federation, test, seed), scale)
+    return append_intercept(scaled) if intercept else scaled
+
+
+def from_clients(
+    examples: Mapping[object, Part],
+    *,
+    held_out: Mapping[object, Part] | None = None,
+    name: str = "clients",
+) -> Federation:
+    """A federation from each client's own features and labels.
+
+    ``held_out`` gives test examples in the same form; clients without any may be left out.
+
+    >>> fed = from_clients({"a": ([[1.0]], [0]), 7: ([[2.0]], [1])}, held_out={7: ([[3.0]], [1])})
+    >>> fed.clients, fed.test.counts.tolist()
+    (('a', '7'), [0, 1])
+    """
+    if not examples:
+        raise ScafflixError(f"The federation '{name}' has no clients; give at least one.")
+    train = join({client: admit_part(client, part) for client, part in examples.items()})
+    if held_out is None:
+        return Federation(name, tuple(str(client) for client in examples), train)
+    strangers = [client for client in held_out if client not in examples]
+    if strangers:
+        raise ScafflixError(
+            f"Client {str(strangers[0])!r} has held-out examples but no training examples; "
+            "leave it out."
+        )
+    nothing = (train.features[:0], train.labels[:0])
+    test = join(
+        {
+            client: admit_part(client, held_out[client]) if client in held_out else nothing
+            for client in examples
+        }
+    )
+    return Federation(name, tuple(str(client) for client in examples), train, test)
+
+
+def admit_part(client: object, part: Part) -> tuple[Features, Labels]:
+    """The checked features and labels of one client."""
+    if not isinstance(part, tuple | list) or len(part) != 2:
+        raise ScafflixError(f"Client {str(client)!r}: give a pair (features, labels).")
+    features = admit_features(part[0], f"Client {str(client)!r}, features")
+    where = f"Client {str(client)!r}, labels"
+    return features, admit_labels(part[1], features.shape[0], where)
+
+
+def join(parts: Mapping[object, tuple[Features, Labels]]) -> Examples:
+    """The examples of the clients one after the other."""
+    first, (head, head_labels) = next(iter(parts.items()))
+    for client, (features, labels) in parts.items():
+        if features.shape[1] != head.shape[1]:
+            raise ScafflixError(
+                f"Client {str(client)!r} has {features.shape[1]} features, but client "
+                f"{str(first)!r} has {head.shape[1]}; give all the same."
+            )
+        # NumPy would silently turn the numbers into text.
+        if (labels.dtype.kind == "U") != (head_labels.dtype.kind == "U"):
+            raise ScafflixError(
+                f"Client {str(client)!r} has labels of type {labels.dtype}, but client "
+                f"{str(first)!r} has {head_labels.dtype}; give all numbers or all text."
+            )
+    blocks = [features for features, _ in parts.values()]
+    dense = [block for block in blocks if isinstance(block, np.ndarray)]
+    features = (
+        np.concatenate(dense)
+        if len(dense) == len(blocks)
+        else sparse.csr_array(sparse.vstack([sparse.csr_array(b) for b in blocks], format="csr"))
+    )
+    labels = np.concatenate([labels for _, labels in parts.values()])
+    counts = [block.shape[0] for block in blocks]
+    return Examples(features, labels, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+
+def group(ids: ArrayLike, where: str = "clients") -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """The client of each row and the clients' names, in order of first appearance.
+
+    >>> owners, names = group([3.0, 1.5, 3.0])
+    >>> owners.tolist(), names
+    ([0, 1, 0], ('3', '1.5'))
+    """
+    found, first, inverse = np.unique(
+        admit_column(ids, where), return_index=True, return_inverse=True
+    )
+    appearance = np.argsort(first)
+    position = np.empty(len(found), dtype=np.int64)
+    position[appearance] = np.arange(len(found))
+    return position[inverse], tuple(client_name(value) for value in found[appearance].tolist())
+
+
+def client_name(value: object) -> str:
+    """An id as text; whole numbers read alike whether they were stored as int or as float."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def pack(
+    name: str,
+    features: Features,
+    labels: Labels,
+    owners: NDArray[np.int64],
+    clients: tuple[str, ...],
+) -> Federation:
+    """Gather each client's rows, keeping their order."""
+    order = np.argsort(owners, kind="stable")
+    counts = np.bincount(owners, minlength=len(clients))
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return Federation(name, clients, Examples(features[order], labels[order], offsets))

@@ -1,0 +1,188 @@
+"""From a name or a file to a Federation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from scafflix.data.archive import read_archive
+from scafflix.data.arguments import whole_number
+from scafflix.data.arrays import from_arrays, prepare
+from scafflix.data.catalogue import CATALOGUE, locate
+from scafflix.data.download import fetch
+from scafflix.data.federation import Features, Federation
+from scafflix.data.holdout import check_fraction
+from scafflix.data.origin import Origin, resolve
+from scafflix.data.rows import Rows
+from scafflix.data.scaling import check_scale
+from scafflix.data.split import Column, parse_split
+from scafflix.data.streams import Stream, generator
+from scafflix.data.svmlight import read_svmlight
+from scafflix.data.synthesis import parse_synthetic, synthetic
+from scafflix.data.table import read_table
+from scafflix.errors import ScafflixError
+
+
+def load(
+    source: str | Path,
+    *,
+    clients: int | None = None,
+    split: str | None = None,
+    test: float = 0.0,
+    seed: int = 0,
+    features: int | None = None,
+    label: str | None = None,
+    intercept: bool = False,
+    scale: str = "none",
+) -> Federation:
+    """The federation of a known data set, of made-up data or of a file.
+
+    ``source`` is
+
+    - a name of `scafflix.data.known`, found as `locate` says or else fetched once;
+    - ``synthetic`` or ``synthetic:optima=2,rows=50,...``, see `scafflix.data.synthetic`;
+    - a file: ``.csv`` or ``.parquet`` (see `scafflix.data.table`), ``.npz`` with arrays
+      ``features`` (``x``), ``labels`` (``y``) and maybe ``client``; anything else is svmlight
+      text, compressed if it ends in .bz2, .xz or .gz. A text that is both a name and a file is
+      the name; write ``./name`` or a `Path` for the file.
+
+    ``split`` says who gets which rows: ``contiguous`` (the default), ``shuffled`` and
+    ``dirichlet:BETA`` need a number of ``clients``; ``column:NAME`` takes the clients from a
+    table's column, from an archive's array ``client``, or from a feature of svmlight or
+    scikit-learn data by its index from 1, which is then no feature any more. An archive with an
+    array ``client`` is split by it when neither ``split`` nor ``clients`` is given.
+
+    ``test`` is the fraction of each client's rows to hold out. ``features`` declares the number
+    of features of svmlight text, ``label`` the label column of a table (otherwise ``label``,
+    ``target`` or ``y``). ``scale`` is ``none``, ``maxabs`` or ``standard``, computed from the
+    training rows; ``intercept`` appends a feature that is 1 everywhere.
+
+    >>> fed = load("iris", clients=3, split="shuffled", test=0.2)
+    >>> fed.clients, fed.train.counts.tolist(), fed.test.counts.tolist(), fed.dim
+    (('client-0', 'client-1', 'client-2'), [40, 40, 40], [10, 10, 10], 4)
+    >>> load("synthetic:rows=5,features=2", clients=4).train.features.shape
+    (20, 2)
+    """
+    # Everything a user may have mistyped is checked before a file is read or fetched.
+    check_fraction(test)
+    check_scale(scale)
+    generator(seed, Stream.SPLIT)
+    if clients is not None:
+        whole_number("clients", clients, least=1)
+    rule = None if split is None else parse_split(split)
+
+    origin = resolve(source)
+    if label is not None and origin.kind != "table":
+        raise ScafflixError(f"label is {label!r}, but {origin} is no table; leave label out.")
+    if features is not None and origin.kind != "svmlight":
+        raise ScafflixError(
+            f"features is {features!r}, but {origin} is no svmlight text; leave features out."
+        )
+    if origin.kind == "synthetic":
+        if split is not None:
+            raise ScafflixError(
+                f"split is {split!r}, but synthetic data come with their clients; leave split out."
+            )
+        federation = make_synthetic(origin.options, clients, seed)
+        return prepare(federation, test=test, seed=seed, intercept=intercept, scale=scale)
+
+    column = rule.name if isinstance(rule, Column) else None
+    if clients is None and column is None and origin.kind != "archive":
+        raise how_many_clients(origin)
+    rows = read(origin, features, label, column)
+    if column is not None or (rows.clients is not None and rule is None and clients is None):
+        assert rows.clients is not None
+        federation = from_arrays(rows.features, rows.labels, rows.clients, name=origin.name)
+    elif clients is not None:
+        federation = from_arrays(
+            rows.features, rows.labels, clients, split=split, seed=seed, name=origin.name
+        )
+    else:
+        raise how_many_clients(origin)
+    if clients is not None and len(federation.clients) != clients:
+        raise ScafflixError(
+            f"clients is {clients}, but column {column!r} of {origin} names "
+            f"{len(federation.clients)} clients; leave clients out."
+        )
+    return prepare(federation, test=test, seed=seed, intercept=intercept, scale=scale)
+
+
+def how_many_clients(origin: Origin) -> ScafflixError:
+    """The error for data whose clients nobody has told."""
+    return ScafflixError(
+        f"{origin} does not say whose rows are whose; give a number of clients, "
+        "or split='column:NAME'."
+    )
+
+
+def make_synthetic(options: str, clients: int | None, seed: int) -> Federation:
+    """The made-up federation of the options, with the number of clients from either side."""
+    arguments = parse_synthetic(options)
+    if clients is not None and arguments.setdefault("clients", clients) != clients:
+        raise ScafflixError(
+            f"clients is {clients}, but the source says clients={arguments['clients']}; "
+            "give one of them."
+        )
+    return synthetic(**arguments, seed=seed)  # type: ignore[arg-type]
+
+
+def read(origin: Origin, features: int | None, label: str | None, column: str | None) -> Rows:
+    """The rows of the origin, with their clients if a column says so or an archive holds them."""
+    match origin.kind:
+        case "table":
+            assert origin.path is not None
+            return read_table(origin.path, label=label, client=column)
+        case "archive":
+            assert origin.path is not None
+            rows = read_archive(origin.path)
+            if column is not None and (column != "client" or rows.clients is None):
+                raise ScafflixError(
+                    f"{origin}: there is no column {column!r}; "
+                    "an archive names the clients of its rows in an array 'client'."
+                )
+            return rows
+        case "bundled":
+            rows = read_bundled(origin.name)
+        case _:
+            rows = read_text(origin, features)
+    return rows if column is None else split_off(rows, column, origin)
+
+
+def read_text(origin: Origin, features: int | None) -> Rows:
+    """The rows of an svmlight file; a known one is located or else fetched."""
+    if origin.path is not None:
+        return read_svmlight(origin.path, features)
+    path = locate(origin.name) or fetch(origin.name)
+    return read_svmlight(path, features or CATALOGUE[origin.name].features)
+
+
+def read_bundled(name: str) -> Rows:
+    """The rows of a data set that comes with scikit-learn."""
+    # Imported here: scikit-learn takes a second, and most commands do not need it.
+    from sklearn import datasets
+
+    features, labels = getattr(datasets, f"load_{name}")(return_X_y=True)
+    return Rows(features, labels)
+
+
+def split_off(rows: Rows, column: str, origin: Origin) -> Rows:
+    """The rows with one feature, named by its index from 1, turned into their clients."""
+    count = rows.features.shape[1]
+    index = int(column) if column.isdecimal() else 0
+    if not 1 <= index <= count:
+        raise ScafflixError(
+            f"{origin}: there is no column {column!r}; its columns are the features, 1 to {count}."
+        )
+    rest: Features
+    if isinstance(rows.features, np.ndarray):
+        ids = rows.features[:, index - 1]
+        rest = np.delete(rows.features, index - 1, axis=1)
+    else:
+        # Slices, because SciPy's indexing by a list takes memory for every column there is.
+        ids = rows.features[:, index - 1 : index].toarray()[:, 0]
+        left, right = rows.features[:, : index - 1], rows.features[:, index:]
+        rest = sparse.csr_array(sparse.hstack([left, right], format="csr"))
+    return replace(rows, features=rest, clients=ids)

@@ -1,0 +1,63 @@
+"""What a user means by a source: a known name, made-up data, or a file and its format."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from scafflix.data.catalogue import CATALOGUE
+from scafflix.errors import ScafflixError
+
+Kind = Literal["synthetic", "bundled", "svmlight", "table", "archive"]
+
+FORMATS: dict[str, Kind] = {".csv": "table", ".parquet": "table", ".npz": "archive"}
+"""The format of each file suffix; any other is svmlight text."""
+
+COMPRESSED = (".bz2", ".xz", ".gz")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where data come from; a known file has no path until it has been located."""
+
+    kind: Kind
+    name: str
+    path: Path | None = None
+    options: str = ""  # of synthetic data
+
+    def __str__(self) -> str:
+        return self.name if self.path is None else str(self.path)
+
+
+def resolve(source: str | Path) -> Origin:
+    """The origin that a source names.
+
+    >>> resolve("synthetic:rows=5").options, resolve("a6a").kind
+    ('rows=5', 'svmlight')
+    >>> resolve("mushroom")
+    Traceback (most recent call last):
+    scafflix.errors.ScafflixError: There is no data set or file 'mushroom'; the known names are ...
+    """
+    if not isinstance(source, str | os.PathLike):
+        raise ScafflixError(f"The source is {source!r}; give the name of a data set or a path.")
+    path = Path(source).expanduser()
+    # A text with a separator, or a Path, can only be meant as a path.
+    spells_path = not isinstance(source, str) or "/" in source or os.sep in source
+    if isinstance(source, str) and not (spells_path and os.path.exists(path)):
+        name, _, options = source.partition(":")
+        if name == "synthetic":
+            return Origin("synthetic", name, options=options)
+        if source in CATALOGUE:
+            return Origin("bundled" if CATALOGUE[source].sha256 is None else "svmlight", source)
+    # os.path, unlike Path.exists, answers False also for names that no file can have.
+    if os.path.isdir(path):
+        raise ScafflixError(f"{path}: is a folder; give a file.")
+    if not os.path.exists(path):
+        raise ScafflixError(
+            f"There is no data set or file {str(source)!r}; the known names are "
+            f"{', '.join((*CATALOGUE, 'synthetic'))}."
+        )
+    name = Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
+    return Origin(FORMATS.get(path.suffix.lower(), "svmlight"), name, path)

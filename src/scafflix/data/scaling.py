@@ -1,0 +1,115 @@
+"""Changes of the features that every client agrees on: a common scale, a constant column.
+
+Scales are those of the training rows of all clients together; test rows follow them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from scafflix.data.admission import admit_features, check_dense_size
+from scafflix.data.federation import Examples, Features, Federation
+from scafflix.errors import ScafflixError
+
+Scale = Literal["none", "maxabs", "standard"]
+
+
+def check_scale(scale: str) -> Scale:
+    """The scale, if it is one of the three."""
+    match scale:
+        case "none" | "maxabs" | "standard":
+            return scale
+    raise ScafflixError(f"scale is {scale!r}; give 'none', 'maxabs' or 'standard'.")
+
+
+def rescale(federation: Federation, scale: str) -> Federation:
+    """Divide each feature by its largest absolute value, or standardize it.
+
+    ``maxabs`` keeps zeros zero; ``standard`` subtracts the mean and divides by the standard
+    deviation, which makes the features dense. A feature that is 0 everywhere stays 0, and a
+    constant feature becomes 0 under ``standard``.
+
+    >>> from scafflix.data import from_clients
+    >>> fed = from_clients({"a": ([[1.0, 7.0]], [0]), "b": ([[-4.0, 7.0]], [1])})
+    >>> rescale(fed, "maxabs").train.features.tolist()
+    [[0.25, 1.0], [-1.0, 1.0]]
+    >>> rescale(fed, "standard").train.features.tolist()
+    [[1.0, 0.0], [-1.0, 0.0]]
+    """
+    if check_scale(scale) == "none":
+        return federation
+    check_dense_size(1, federation.dim, federation.name)  # a scale for each feature
+    largest = largest_absolute(federation.train.features)
+    scaled = map_features(federation, lambda features: divide(features, largest))
+    if scale == "standard":
+        # After maxabs no square can overflow, and the standardized features are the same.
+        rows = sum(len(p.labels) for p in (scaled.train, scaled.test) if p is not None)
+        check_dense_size(rows, scaled.dim, scaled.name)
+        dense = map_features(scaled, to_dense)
+        train = to_dense(dense.train.features)
+        # A rounded mean would leave a constant feature a spurious tiny deviation.
+        constant = train.min(axis=0) == train.max(axis=0)
+        mean = np.where(constant, train[0], train.mean(axis=0))
+        deviation = np.where(constant, 1.0, (train - mean).std(axis=0))
+        scaled = map_features(dense, lambda features: (to_dense(features) - mean) / deviation)
+    if scaled.test is not None:
+        # A test value may be too far out for a scale that it had no part in.
+        admit_features(scaled.test.features, f"{scaled.name}, test part after scale='{scale}'")
+    return scaled
+
+
+def append_intercept(federation: Federation) -> Federation:
+    """Add a last feature that is 1 everywhere.
+
+    >>> from scafflix.data import from_clients
+    >>> append_intercept(from_clients({"a": ([[5.0]], [0])})).train.features.tolist()
+    [[5.0, 1.0]]
+    """
+
+    def with_ones(features: Features) -> Features:
+        ones = np.ones((features.shape[0], 1))
+        if isinstance(features, np.ndarray):
+            return np.hstack([features, ones])
+        return sparse.csr_array(sparse.hstack([features, sparse.csr_array(ones)], format="csr"))
+
+    return map_features(federation, with_ones)
+
+
+def map_features(federation: Federation, change: Callable[[Features], Features]) -> Federation:
+    """The same federation with the features of both parts changed."""
+
+    def changed(part: Examples) -> Examples:
+        return replace(part, features=change(part.features))
+
+    test = None if federation.test is None else changed(federation.test)
+    return replace(federation, train=changed(federation.train), test=test)
+
+
+def largest_absolute(features: Features) -> NDArray[np.float64]:
+    """The largest absolute value of each feature, or 1 where all are 0."""
+    if isinstance(features, np.ndarray):
+        largest = np.abs(features).max(axis=0)
+    else:
+        largest = np.zeros(features.shape[1])
+        np.maximum.at(largest, features.indices, np.abs(features.data))
+    return np.where(largest == 0.0, 1.0, largest)
+
+
+def divide(features: Features, divisor: NDArray[np.float64]) -> Features:
+    """Each feature divided by its own number."""
+    with np.errstate(over="ignore"):  # an infinity in the test part is refused by name
+        if isinstance(features, np.ndarray):
+            return features / divisor
+        data = features.data / divisor[features.indices]
+    return sparse.csr_array((data, features.indices, features.indptr), shape=features.shape)
+
+
+def to_dense(features: Features) -> NDArray[np.float64]:
+    """The features as a dense array."""
+    return features if isinstance(features, np.ndarray) else features.toarray()

@@ -1,0 +1,187 @@
+"""Which client gets which row, where the data do not say so themselves.
+
+Every rule returns ``client_of_row``; within a client the rows keep their order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scafflix.data.arguments import real_number, whole_number
+from scafflix.data.federation import Labels
+from scafflix.data.streams import Stream, generator
+from scafflix.errors import ScafflixError
+
+
+@dataclass(frozen=True)
+class Contiguous:
+    """The first client gets the first rows, and so on; parts differ by one row at most."""
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """Parts as even as `Contiguous`, of rows drawn at random."""
+
+
+@dataclass(frozen=True)
+class Dirichlet:
+    """Each class is shared out in proportions drawn from Dirichlet(beta, ..., beta).
+
+    A small beta gives each client few classes, a large beta gives all the same mixture.
+    """
+
+    beta: float
+
+
+@dataclass(frozen=True)
+class Column:
+    """The data name each row's client in a column."""
+
+    name: str
+
+
+Split = Contiguous | Shuffled | Dirichlet | Column
+
+
+def parse_split(text: str) -> Split:
+    """The rule that a user wrote.
+
+    >>> parse_split("dirichlet:0.5")
+    Dirichlet(beta=0.5)
+    >>> parse_split("column:hospital")
+    Column(name='hospital')
+    """
+    kind, colon, detail = text.partition(":") if isinstance(text, str) else ("", "", "")
+    match kind, colon:
+        case "contiguous", "":
+            return Contiguous()
+        case "shuffled", "":
+            return Shuffled()
+        case "dirichlet", ":":
+            try:
+                beta: object = float(detail)
+            except ValueError:
+                beta = detail  # refused below, quoted as it was written
+            return Dirichlet(real_number("The beta of split='dirichlet:BETA'", beta, above=True))
+        case "column", ":" if detail:
+            return Column(detail)
+    raise ScafflixError(
+        f"split is {text!r}; give 'contiguous', 'shuffled', 'dirichlet:BETA' (as dirichlet:0.5) "
+        "or 'column:NAME'."
+    )
+
+
+def assign(
+    rule: Contiguous | Shuffled | Dirichlet, labels: Labels, clients: int, seed: int
+) -> NDArray[np.int64]:
+    """The client of each row; every client gets at least one."""
+    random = generator(seed, Stream.SPLIT)
+    match rule:
+        case Contiguous():
+            return contiguous(len(labels), clients)
+        case Shuffled():
+            return shuffled(len(labels), clients, random)
+        case Dirichlet(beta):
+            return dirichlet(labels, clients, beta, random)
+
+
+def contiguous(rows: int, clients: int) -> NDArray[np.int64]:
+    """Consecutive blocks, cut as `numpy.array_split` cuts.
+
+    >>> contiguous(5, 2).tolist()
+    [0, 0, 0, 1, 1]
+    """
+    check_clients(rows, clients)
+    size, larger = divmod(rows, clients)
+    sizes = np.where(np.arange(clients) < larger, size + 1, size)
+    return np.repeat(np.arange(clients), sizes)
+
+
+def shuffled(rows: int, clients: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """Blocks of the sizes of `contiguous`, of rows drawn at random.
+
+    >>> sorted(shuffled(5, 2, np.random.default_rng(0)).tolist())
+    [0, 0, 0, 1, 1]
+    """
+    return random.permutation(contiguous(rows, clients))
+
+
+def dirichlet(
+    labels: Labels, clients: int, beta: float, random: np.random.Generator
+) -> NDArray[np.int64]:
+    """The rows of each class in Dirichlet proportions, then one row for each empty client.
+
+    An empty client takes the last row of the client that then has the most, so the result
+    exists for every beta > 0 as soon as there are as many rows as clients.
+
+    >>> dirichlet(np.array([0, 0, 1, 1]), 2, 1e8, np.random.default_rng(0)).tolist()
+    [0, 1, 1, 0]
+    """
+    check_clients(len(labels), clients)
+    client_of_row = np.empty(len(labels), dtype=np.int64)
+    _, class_of_row = np.unique(labels, return_inverse=True)
+    by_class = np.split(
+        np.argsort(class_of_row, kind="stable"), np.cumsum(np.bincount(class_of_row))[:-1]
+    )
+    for rows in by_class:
+        shares = dirichlet_shares(clients, beta, random)
+        ends = np.rint(np.cumsum(shares) * len(rows)).astype(np.int64)
+        ends[-1] = len(rows)  # the shares add up to one only up to rounding
+        sizes = np.diff(np.minimum(ends, len(rows)), prepend=0)
+        client_of_row[random.permutation(rows)] = np.repeat(np.arange(clients), sizes)
+    return fill_empty_clients(client_of_row, clients)
+
+
+def dirichlet_shares(clients: int, beta: float, random: np.random.Generator) -> NDArray[np.float64]:
+    """A draw from Dirichlet(beta, ..., beta) that neither underflows nor overflows.
+
+    Shares are normalized Gamma(beta) variables. For a tiny beta all of them underflow, so
+    their logarithms are drawn: log Gamma(beta) = log Gamma(beta + 1) + log(U) / beta.
+    """
+    if beta >= 1.0:
+        logarithms = np.log(random.standard_gamma(beta, clients))
+        logarithms -= logarithms.max()
+    else:
+        uniform = 1.0 - random.random(clients)  # in (0, 1], so that the logarithm is finite
+        scaled = beta * np.log(random.standard_gamma(beta + 1.0, clients)) + np.log(uniform)
+        # The largest is subtracted before the division, which may overflow to -inf: a share of 0.
+        with np.errstate(over="ignore"):
+            logarithms = (scaled - scaled.max()) / beta
+    weights = np.exp(logarithms)
+    shares: NDArray[np.float64] = weights / weights.sum()
+    return shares
+
+
+def fill_empty_clients(client_of_row: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
+    """Give each empty client the last row of the client that has the most.
+
+    >>> fill_empty_clients(np.array([0, 0, 0]), 2).tolist()
+    [0, 0, 1]
+    """
+    counts = np.bincount(client_of_row, minlength=clients)
+    empty = np.flatnonzero(counts == 0)
+    if len(empty) == 0:
+        return client_of_row
+    order = np.argsort(client_of_row, kind="stable")
+    ends = np.cumsum(counts)
+    filled = client_of_row.copy()
+    largest = [(-int(count), client) for client, count in enumerate(counts) if count > 0]
+    heapq.heapify(largest)
+    for client in empty:
+        negative, giver = heapq.heappop(largest)
+        ends[giver] -= 1
+        filled[order[ends[giver]]] = client
+        heapq.heappush(largest, (negative + 1, giver))
+    return filled
+
+
+def check_clients(rows: int, clients: int) -> None:
+    """Refuse a number of clients that the rows cannot serve."""
+    if whole_number("clients", clients, least=1) > rows:
+        raise ScafflixError(
+            f"clients is {clients}, but there are only {rows} rows; give at most {rows}."
+        )

@@ -1,0 +1,27 @@
+"""How often and how long XLA compiled, counted for the whole process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+
+
+@dataclass
+class Compilations:
+    """Programs compiled so far and the seconds spent on tracing, lowering and compiling."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+
+COMPILATIONS = Compilations()
+
+
+def _listen(event: str, seconds: float, **_: object) -> None:
+    if event.startswith("/jax/core/compile/"):
+        COMPILATIONS.seconds += seconds
+        COMPILATIONS.count += event.endswith("backend_compile_duration")
+
+
+jax.monitoring.register_event_duration_secs_listener(_listen)

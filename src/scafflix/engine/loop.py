@@ -1,0 +1,188 @@
+"""Algorithm 1's loop over iterations, compiled once, for many runs side by side.
+
+The runs of a sweep share the data, and one pass over it serves all of them; each run has its own
+coin, communicates when its own coin says so, and waits at the end of a chunk of rounds.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from scafflix import flix, theory
+from scafflix.flix import Optimum
+from scafflix.gradients import Gradient
+from scafflix.methods.method import Client, Method
+from scafflix.personalize import mixture
+from scafflix.problem import Losses
+from scafflix.vector import Vector
+
+
+class Runs(NamedTuple):
+    """What distinguishes the runs of a sweep; every leaf has the runs in front."""
+
+    method: Method
+    alpha: Array  # [runs, clients]
+    optimum: Optimum
+    coin: Array  # keys of the two streams
+    gradient: Array
+
+    @property
+    def clients(self) -> Client:
+        return Client(self.alpha, self.method.gamma)
+
+
+class Carry(NamedTuple):
+    """Where every run stands; the points and the states of the clients have a client axis."""
+
+    x: Vector  # x_i^t
+    states: Any  # private states of the clients, such as h_i
+    server: Any
+    iteration: Array  # t
+    round: Array  # communications so far
+    left: Array  # local steps until the next communication
+
+
+class Metrics(NamedTuple):
+    """What is measured before a chunk and after each of its rounds: `[runs, 1 + capacity]`."""
+
+    objective_gap: Array
+    grad_norm_sq: Array
+    lyapunov: Array
+
+
+@partial(jax.jit, static_argnames="capacity")
+def schedule(method: Method, coin: Array, first: Array, capacity: int) -> Array:
+    """K, the local steps, of the rounds after `first`: `[runs, capacity]`. Drawn from the seed
+    and the round alone, so that a server could tell its clients and a run can be resumed."""
+
+    def steps(method: Method, coin: Array, round: Array) -> Array:
+        key = jax.random.fold_in(coin, round)
+        return method.local_steps(jax.random.uniform(key, minval=jnp.finfo(float).tiny))
+
+    rounds = first + 1 + jnp.arange(capacity)
+    return jax.vmap(jax.vmap(steps, (None, None, 0)), (0, 0, None))(method, coin, rounds)
+
+
+def lyapunov(run: Runs, x: Vector, states: Any) -> Array:
+    """Psi of one run."""
+    h = jax.vmap(run.method.controls)(run.clients, states)
+    return theory.lyapunov(
+        run.alpha,
+        run.method.gamma,
+        run.method.p,
+        x.tree,
+        None if h is None else h.tree,
+        run.optimum.x,
+        run.optimum.h,
+    )
+
+
+def _start(run: Runs, x0: Array, h0: Array) -> Carry:
+    clients, n = run.clients, len(run.alpha)
+    server = run.method.init_server(Vector(x0))
+    states = jax.vmap(run.method.init_client, in_axes=(0, None, 0))(clients, Vector(x0), Vector(h0))
+    x = Vector(jnp.broadcast_to(run.method.broadcast(server).tree, (n, *x0.shape)))
+    zero = jnp.zeros((), int)
+    return Carry(x, states, server, zero, zero, zero)
+
+
+def _local_step(run: Runs, carry: Carry, g: Vector) -> Vector:
+    """Lines 8 and 9 at all clients of one run."""
+    return jax.vmap(run.method.local_step)(run.clients, carry.states, carry.x, g)
+
+
+def _communicate(run: Runs, carry: Carry, x_hat: Vector, next_steps: Array) -> Carry:
+    """Lines 11 to 13 for one run."""
+    method, clients = run.method, run.clients
+    messages, weights = jax.vmap(method.upload)(clients, carry.states, x_hat)
+    weights = jnp.broadcast_to(weights, run.alpha.shape)
+    mean = jax.tree.map(
+        lambda m: jnp.einsum("n,n...->...", weights, m) / jnp.sum(weights), messages
+    )
+    server = method.combine(carry.server, mean)
+    x_bar = method.broadcast(server)
+    states = jax.vmap(method.commit, in_axes=(0, 0, 0, None))(clients, carry.states, x_hat, x_bar)
+    x = jax.tree.map(lambda new, old: jnp.broadcast_to(new, old.shape), x_bar, carry.x)
+    return Carry(x, states, server, carry.iteration + 1, carry.round + 1, next_steps)
+
+
+def _choose(condition: Array, yes: Any, no: Any) -> Any:
+    """Run by run."""
+    return jax.tree.map(
+        lambda a, b: jnp.where(condition.reshape(-1, *(1,) * (a.ndim - 1)), a, b), yes, no
+    )
+
+
+@jax.jit
+def start(runs: Runs, x0: Array, h0: Array) -> Carry:
+    """Line 1: where every run starts, from x0 `[*shape]` and h0 `[runs, clients, *shape]`."""
+    return jax.vmap(_start, in_axes=(0, None, 0))(runs, x0, h0)
+
+
+@partial(jax.jit, donate_argnames="carry")
+def advance(
+    losses: Losses,
+    x_star: Array,
+    runs: Runs,
+    gradient: Gradient,
+    carry: Carry,
+    steps: Array,
+    first: Array,
+    stop: Array,
+) -> tuple[Carry, Metrics]:
+    """Take every run from round `first` to round `stop`, by the schedule `steps` of K's."""
+    number, capacity = steps.shape
+    everyone = jnp.arange(number)
+    psi = jax.vmap(lyapunov)(runs, carry.server.x, carry.states)
+
+    def iterate(state: tuple[Carry, Array, Array]) -> tuple[Carry, Array, Array]:
+        carry, models, psis = state
+        x_tilde = mixture(runs.alpha, carry.x.tree, x_star[None])  # line 7
+        keys = jax.vmap(jax.random.fold_in)(runs.gradient, carry.iteration)
+        g = Vector(gradient.estimate(losses, x_tilde, keys))  # line 8
+        x_hat = jax.vmap(_local_step)(runs, carry, g)  # line 9
+        running = carry.round < stop
+        talks = running & (carry.left == 1)
+        stepped = carry._replace(
+            x=_choose(running, x_hat, carry.x),  # line 15
+            iteration=carry.iteration + running,
+            left=carry.left - running,
+        )
+        slot = carry.round - first
+
+        def communicate() -> tuple[Carry, Array]:
+            next_steps = steps.at[everyone, slot + 1].get(mode="clip")
+            spoken = jax.vmap(_communicate)(runs, carry, x_hat, next_steps)
+            psi = jax.vmap(lyapunov)(runs, spoken.server.x, spoken.states)
+            return _choose(talks, spoken, stepped), psi
+
+        after, psi = jax.lax.cond(jnp.any(talks), communicate, lambda: (stepped, jnp.zeros(number)))
+        # a run that did not communicate writes beyond the end, that is nowhere
+        place = everyone, jnp.where(talks, slot + 1, capacity + 1)
+        models = models.at[place].set(after.server.x.tree, mode="drop")
+        return after, models, psis.at[place].set(psi, mode="drop")
+
+    carry, models, psis = jax.lax.while_loop(
+        lambda state: jnp.any(state[0].round < stop),
+        iterate,
+        (
+            carry._replace(left=steps[:, 0]),
+            jnp.zeros((number, capacity + 1, *x_star.shape[1:])).at[:, 0].set(carry.server.x.tree),
+            jnp.zeros((number, capacity + 1)).at[:, 0].set(psi),
+        ),
+    )
+
+    def measure(slot: Array, measured: tuple[Array, Array]) -> tuple[Array, Array]:
+        value, slope = flix.evaluate(losses, runs.alpha, x_star, models[:, slot])
+        square = jnp.sum(slope.reshape(number, -1) ** 2, axis=1)
+        gaps, squares = measured
+        return gaps.at[:, slot].set(value - runs.optimum.value), squares.at[:, slot].set(square)
+
+    unmeasured = jnp.zeros((number, capacity + 1))
+    gaps, squares = jax.lax.fori_loop(0, 1 + stop - first, measure, (unmeasured, unmeasured))
+    return carry, Metrics(gaps, squares, psis)

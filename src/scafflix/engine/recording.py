@@ -1,0 +1,183 @@
+"""From what a run measured to the record of it."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from scafflix import theory
+from scafflix.flix import Optimum
+from scafflix.methods.method import Client, Method
+from scafflix.personalize import Personalization
+from scafflix.problem import Floats, Losses, Problem
+from scafflix.record import Record
+from scafflix.vector import Vector
+
+KINDS = ("local", "global", "personal")
+
+
+class Run(NamedTuple):
+    """A method with a personalization and a seed: one member of a sweep."""
+
+    person: Personalization
+    method: Method
+    seed: int = 0
+
+
+class Outcome(NamedTuple):
+    """What a run measured: the first entry is the start, then one a round."""
+
+    x: Floats  # the global model, [*shape]
+    objective_gap: Floats
+    grad_norm_sq: Floats
+    lyapunov: Floats
+    local_steps: NDArray[np.int64]
+    optimum: Optimum | None  # None where nobody takes part
+    first_messages: int  # communications before the first round
+    exact: bool
+    timing: dict[str, float]
+
+
+def record(problem: Problem, member: Run, outcome: Outcome, epsilon: float, scores: bool) -> Record:
+    """The record of one run; means are over all clients, also those that do not take part."""
+    metrics, certificate = _metrics(problem, member, outcome)
+    person = member.person
+    models = {
+        "global": outcome.x,
+        "local": np.asarray(person.x_star),
+        "personal": np.asarray(person.mix(outcome.x)),
+    }
+    summary = _summary(problem, member, outcome, metrics, certificate, epsilon)
+    return Record({}, summary, metrics, _clients(problem, member, models, scores), models)
+
+
+def _metrics(
+    problem: Problem, member: Run, outcome: Outcome
+) -> tuple[dict[str, NDArray[Any]], theory.Certificate | None]:
+    method, n = member.method, len(member.person.active)
+    share = n / problem.n
+    iterations = np.cumsum(outcome.local_steps)
+    bound = share * method.rate.bound(iterations, outcome.lyapunov[0])
+    rounds = np.arange(len(iterations))
+    up, down = message_bits(method, problem.shape)
+    messages = n * (rounds + outcome.first_messages)
+    metrics = {
+        "round": rounds,
+        "iterations": iterations,
+        "local_steps": outcome.local_steps,
+        "objective_gap": share * outcome.objective_gap,
+        "grad_norm_sq": share**2 * outcome.grad_norm_sq,
+        "lyapunov": share * outcome.lyapunov,
+        "lyapunov_bound": bound,
+        "bits_up": messages * up,
+        "bits_down": messages * down,
+    }
+    if outcome.optimum is None:
+        return metrics, None
+    floor = theory.rounding_floor(
+        np.asarray(member.person.take(member.person.active).mix(outcome.optimum.x)),
+        outcome.optimum.h,
+        np.asarray(method.gamma),
+        float(method.p),
+    )
+    return metrics, theory.certify(metrics["lyapunov"][1:], bound[1:], share * floor, outcome.exact)
+
+
+def _summary(
+    problem: Problem,
+    member: Run,
+    outcome: Outcome,
+    metrics: dict[str, NDArray[Any]],
+    certificate: theory.Certificate | None,
+    epsilon: float,
+) -> dict[str, Any]:
+    method, active = member.method, member.person.active
+    n, share = len(active), len(active) / problem.n
+    needed = method.rate.iterations(float(outcome.lyapunov[0]), epsilon / share) if n else 0
+    return {
+        "method": method.name,
+        "n_clients": problem.n,
+        "n_active": n,
+        "dim": problem.size,
+        "seed": member.seed,
+        "p": float(method.p),
+        "zeta": float(method.rate.zeta),
+        "kappa_max": problem.constants.kappa[active].max() if n else None,
+        "gamma_min": np.min(method.gamma) if n else None,
+        "gamma_max": np.max(method.gamma) if n else None,
+        "rounds": int(metrics["round"][-1]),
+        "iterations": int(metrics["iterations"][-1]),
+        "final_gap": metrics["objective_gap"][-1],
+        "epsilon": epsilon,
+        "predicted_rounds": None if needed is None else int(np.ceil(needed * method.p)),
+        "certificate": None if certificate is None else certificate._asdict(),
+        **outcome.timing,
+        "local_optima_grad_norm": member.person.gradient_norm.max(),
+        "optimum_grad_norm": outcome.optimum and float(outcome.optimum.gradient_norm),
+        "metric": problem.model.metric,
+        "classes": list(problem.targets.classes),
+        "versions": versions(),
+    }
+
+
+def _clients(
+    problem: Problem, member: Run, models: dict[str, Floats], scores: bool
+) -> dict[str, NDArray[Any]]:
+    """The table of clients; those that do not take part have no stepsize."""
+    person = member.person
+    gamma = np.full(problem.n, np.nan)
+    if len(person.active):
+        gamma[person.active] = member.method.gamma
+    test = problem.federation.test
+    table: dict[str, NDArray[Any]] = {
+        "client": np.array(problem.federation.clients),
+        "train_examples": problem.federation.train.counts,
+        "test_examples": np.zeros(problem.n, int) if test is None else test.counts,
+        "alpha": person.alpha,
+        "gamma": gamma,
+        "L": problem.constants.L,
+        "mu": problem.constants.mu,
+        "kappa": problem.constants.kappa,
+        "local_grad_norm": person.gradient_norm,
+    }
+    if scores:
+        points = jnp.stack([jnp.broadcast_to(models[k], models["local"].shape) for k in KINDS])
+        for part, losses in (("train", problem.losses), ("test", problem.test_losses)):
+            if losses is not None:
+                per_kind = np.asarray(_scores(losses, points))
+                table |= {f"{part}_{k}": v for k, v in zip(KINDS, per_kind, strict=True)}
+    return table
+
+
+_scores = jax.jit(Losses.scores)
+
+
+def message_bits(method: Method, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Bits that one client sends and receives in one communication, counted on the messages
+    themselves; weights and numbers of local steps, a few scalars, are left out."""
+
+    def exchange(x: Array) -> tuple[Any, Any]:
+        client, point = Client(1.0, 1.0), Vector(x)
+        state = method.init_client(client, point, point)
+        message, _ = method.upload(client, state, point)
+        return message, method.broadcast(method.init_server(point))
+
+    sent, received = jax.eval_shape(exchange, jax.ShapeDtypeStruct(shape, float))
+
+    def bits(tree: Any) -> int:
+        return sum(8 * leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+    return bits(sent), bits(received)
+
+
+def versions() -> dict[str, str]:
+    """What made the record."""
+    packages = {name: version(name) for name in ("scafflix", "jax", "jaxlib", "numpy")}
+    return {**packages, "python": platform.python_version(), "machine": platform.machine()}

@@ -1,0 +1,36 @@
+"""FedAvg: McMahan, Moore, Ramage, Hampson and Aguera y Arcas (2017), on the functions f~_i.
+
+Local gradient steps and a plain average, without control variates: where clients differ it
+stops short of the optimum, by the more the more local steps it makes.
+"""
+
+from __future__ import annotations
+
+from jax.tree_util import Partial
+
+from scafflix.methods.method import Client, Method, Point, State, geometric
+from scafflix.theory import NO_RATE, Plan, chosen_probability, chosen_stepsizes
+
+
+def local_step(client: Client, state: State, x: Point, g: Point) -> Point:
+    """x_hat_i = x_i - gamma grad f~_i(x_i)."""
+    return x - (client.step * client.alpha) * g
+
+
+def fedavg(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Method:
+    """FedAvg with the largest stepsize that suits every client, or with a given one.
+
+    The number of local steps is geometric with the plan's p, as in Scafflix: with the same seed
+    both make the same steps between the same communications.
+    """
+    step = chosen_stepsizes(stepsize, (plan.gamma / plan.alpha**2).min(), plan.n)
+    p = chosen_probability(p, plan.p)
+    return Method(
+        name="fedavg",
+        gamma=step * plan.alpha**2,
+        limit=1 / plan.A,
+        p=p,
+        rate=NO_RATE,
+        local_step=Partial(local_step),
+        local_steps=Partial(geometric, p),
+    )

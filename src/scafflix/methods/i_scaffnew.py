@@ -1,0 +1,67 @@
+"""i-Scaffnew: Algorithm 2 of Yi, Condat and Richtarik (2023), on the functions f~_i.
+
+Its gradients are alpha_i g_i and its stepsizes gamma_i / alpha_i^2; its control variates are
+alpha_i times those of Scafflix. The two make the same points.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jax.tree_util import Partial
+
+from scafflix.methods.method import Client, Method, Number, Point, geometric
+from scafflix.problem import Floats
+from scafflix.theory import Plan, chosen_probability, chosen_stepsizes, probability, theorem
+
+
+class State(NamedTuple):
+    """The control variate; sum_i h_i = 0 at all times."""
+
+    h: Point
+
+
+def init_client(client: Client, x0: Point, h0: Point) -> State:
+    """Line 1."""
+    return State(client.alpha * h0)
+
+
+def local_step(client: Client, state: State, x: Point, g: Point) -> Point:
+    """Line 7: x_hat_i = x_i - gamma_i (g_i - h_i)."""
+    return x - client.step * (client.alpha * g - state.h)
+
+
+def upload(client: Client, state: State, x_hat: Point) -> tuple[Point, Number]:
+    """Line 9: x_bar = (gamma / n) sum_j (1 / gamma_j) x_hat_j, a weighted mean."""
+    return x_hat, 1 / client.step
+
+
+def commit(p: Number, client: Client, state: State, x_hat: Point, x_bar: Point) -> State:
+    """Line 11: h_i = h_i + (p / gamma_i) (x_bar - x_hat_i)."""
+    return State(state.h + (p / client.step) * (x_bar - x_hat))
+
+
+def controls(client: Client, state: State) -> Point:
+    return (1 / client.alpha) * state.h
+
+
+def i_scaffnew(
+    plan: Plan, stepsize: float | Floats | None = None, p: float | None = None
+) -> Method:
+    """i-Scaffnew with the plan's individual stepsizes, or with given stepsizes on the f~_i."""
+    step = chosen_stepsizes(stepsize, plan.gamma / plan.alpha**2, plan.n)
+    gamma, mu = step * plan.alpha**2, plan.constants.mu
+    p = chosen_probability(p, probability(gamma, mu))
+    return Method(
+        name="i_scaffnew",
+        gamma=gamma,
+        limit=1 / plan.A,
+        p=p,
+        rate=theorem(gamma, p, mu, plan.A, plan.C),
+        init_client=Partial(init_client),
+        local_step=Partial(local_step),
+        upload=Partial(upload),
+        commit=Partial(commit, p),
+        local_steps=Partial(geometric, p),
+        controls=Partial(controls),
+    )

@@ -1,0 +1,65 @@
+"""Accelerated gradient descent on the FLIX objective: Nesterov's method for strongly convex
+functions (Introductory Lectures on Convex Optimization, 2004, scheme 2.2.11).
+
+The honest rival: without local steps it too needs only a number of rounds that grows with the
+square root of a condition number, that of the average L = mean_i(alpha_i^2 L_i).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jax.tree_util import Partial
+
+from scafflix.methods.method import Method, Number, Point
+from scafflix.methods.sgd import local_step
+from scafflix.theory import NO_RATE, Plan, Rate, chosen_stepsizes
+
+
+class Server(NamedTuple):
+    """The model and the one before it."""
+
+    x: Point
+    x_before: Point
+
+
+def init_server(x0: Point) -> Server:
+    return Server(x0, x0)
+
+
+def combine(server: Server, mean: Point) -> Server:
+    """x+ = y - gamma grad f~(y): the mean of the clients' steps from y."""
+    return Server(mean, server.x)
+
+
+def broadcast(beta: Number, server: Server) -> Point:
+    """y = x + beta (x - x_before)."""
+    return server.x + beta * (server.x - server.x_before)
+
+
+def nesterov(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Method:
+    """Accelerated GD with gamma = 1/L and beta = (sqrt(kappa) - 1)/(sqrt(kappa) + 1).
+
+    f~(x^t) - f~* + (mu/2) ||x^t - x*||^2 falls by 1 - 1/sqrt(kappa) a round, from which
+    ||x^t - x*||^2 <= (kappa + 1) (1 - 1/sqrt(kappa))^t ||x^0 - x*||^2.
+    """
+    square = plan.alpha**2
+    strength = float(np.mean(square * plan.constants.mu))
+    smoothness = float(np.mean(square * plan.constants.L))
+    step = chosen_stepsizes(stepsize, 1 / smoothness, plan.n)
+    kappa = 1 / (float(step[0]) * strength)
+    proven = plan.exact and step[0] <= (1 + 1e-12) / smoothness
+    beta = (math.sqrt(kappa) - 1) / (math.sqrt(kappa) + 1)
+    return Method(
+        name="nesterov",
+        gamma=step * square,
+        limit=square / smoothness,
+        p=1.0,
+        rate=Rate(1 / math.sqrt(kappa), kappa + 1, 0.0) if proven else NO_RATE,
+        init_server=Partial(init_server),
+        local_step=Partial(local_step),
+        combine=Partial(combine),
+        broadcast=Partial(broadcast, beta),
+    )

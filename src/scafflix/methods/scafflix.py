@@ -1,0 +1,65 @@
+"""Scafflix: Algorithm 1 of Yi, Condat and Richtarik, "Explicit Personalization and Local
+Training: Double Communication Acceleration in Federated Learning" (2023)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jax.tree_util import Partial
+
+from scafflix.methods.method import Client, Method, Number, Point, geometric
+from scafflix.problem import Floats
+from scafflix.theory import Plan, chosen_probability, chosen_stepsizes, probability, theorem
+
+
+class State(NamedTuple):
+    """The control variate; sum_i alpha_i h_i = 0 at all times."""
+
+    h: Point
+
+
+def init_client(client: Client, x0: Point, h0: Point) -> State:
+    """Line 1."""
+    return State(h0)
+
+
+def local_step(client: Client, state: State, x: Point, g: Point) -> Point:
+    """Line 9: x_hat_i = x_i - (gamma_i / alpha_i) (g_i - h_i)."""
+    return x - (client.gamma / client.alpha) * (g - state.h)
+
+
+def upload(client: Client, state: State, x_hat: Point) -> tuple[Point, Number]:
+    """Line 11: x_bar = (gamma / n) sum_j (alpha_j^2 / gamma_j) x_hat_j, a weighted mean."""
+    return x_hat, client.alpha**2 / client.gamma
+
+
+def commit(p: Number, client: Client, state: State, x_hat: Point, x_bar: Point) -> State:
+    """Line 13: h_i = h_i + (p alpha_i / gamma_i) (x_bar - x_hat_i)."""
+    return State(state.h + (p * client.alpha / client.gamma) * (x_bar - x_hat))
+
+
+def controls(client: Client, state: State) -> Point:
+    return state.h
+
+
+def scafflix(plan: Plan, stepsize: float | Floats | None = None, p: float | None = None) -> Method:
+    """Scafflix with the plan's individual stepsizes gamma_i, or with given ones.
+
+    p defaults to sqrt(min_i gamma_i mu_i), which makes both terms of the rate equal.
+    """
+    mu = plan.constants.mu
+    gamma = chosen_stepsizes(stepsize, plan.gamma, plan.n)
+    p = chosen_probability(p, probability(gamma, mu))
+    return Method(
+        name="scafflix",
+        gamma=gamma,
+        limit=1 / plan.A,
+        p=p,
+        rate=theorem(gamma, p, mu, plan.A, plan.C),
+        init_client=Partial(init_client),
+        local_step=Partial(local_step),
+        upload=Partial(upload),
+        commit=Partial(commit, p),
+        local_steps=Partial(geometric, p),
+        controls=Partial(controls),
+    )

@@ -1,0 +1,45 @@
+"""Distributed SGD on the FLIX objective: x <- x - gamma (1/n) sum_i alpha_i g_i.
+
+With alpha below 1 it is the algorithm of Gasanov, Khaled, Horvath and Richtarik, "FLIX: A simple
+and communication-efficient alternative to local methods in federated learning" (2022), with
+stochastic gradients; with alpha = 1, parallel SGD.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jax.tree_util import Partial
+
+from scafflix.methods.method import Client, Method, Point, State
+from scafflix.theory import NO_RATE, Plan, Rate, chosen_stepsizes
+
+
+def local_step(client: Client, state: State, x: Point, g: Point) -> Point:
+    """x_hat_i = x - gamma alpha_i g_i; the plain mean of these is the step of the server."""
+    return x - (client.step * client.alpha) * g
+
+
+def sgd(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Method:
+    """SGD with stepsize 1/A, or with a given one; p is 1, as every step communicates.
+
+    The mean of n independent estimates satisfies Assumption 3 on f~ with
+
+        A = mean_i(alpha_i^2 L_i) + max_i(alpha_i^2 A_i)/n over the clients with A_i > L_i
+        C = sum_i(alpha_i^2 C_i)/n^2
+    """
+    L, mu = plan.constants.L, plan.constants.mu
+    square = plan.alpha**2
+    A = np.mean(square * L) + np.max(square * np.where(plan.A > L, plan.A, 0.0)) / plan.n
+    C = np.sum(square * plan.C) / plan.n**2
+    step = chosen_stepsizes(stepsize, 1 / A, plan.n)
+    strength = float(np.mean(square * mu))
+    noise = float(square.min() * step[0] * C / strength)
+    within = step[0] <= (1 + 1e-12) / A
+    return Method(
+        name="sgd",
+        gamma=step * square,
+        limit=square / A,
+        p=1.0,
+        rate=Rate(float(step[0]) * strength, 1.0, noise) if within else NO_RATE,
+        local_step=Partial(local_step),
+    )

@@ -1,0 +1,141 @@
+"""Models that see an example only through a linear predictor z = W^T a.
+
+Each is the loss of one example as a function of z, its slope d loss / d z (which autodiff would
+give too, at twice the price) and bounds on its curvature, from which a problem derives L_i and
+mu_i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from scafflix.data.federation import Labels
+from scafflix.errors import ScafflixError
+
+
+class Targets(NamedTuple):
+    """Labels as the numbers a loss takes, and what the numbers stand for."""
+
+    values: NDArray[np.float64]
+    outputs: tuple[int, ...]  # shape of z for one example
+    classes: tuple[str, ...]  # empty for regression
+
+
+class LinearModel(NamedTuple):
+    """`loss`, `slope` and `score` take z `[..., *outputs]` and the target `[...]`."""
+
+    name: str
+    metric: str  # what `score` measures, averaged over examples
+    encode: Callable[[Labels], Targets]
+    loss: Callable[[Array, Array], Array]
+    slope: Callable[[Array, Array], Array]
+    score: Callable[[Array, Array], Array]
+    curvature: tuple[float, float]  # bounds on the second derivative of the loss in z
+
+
+def _two_classes(labels: Labels) -> Targets:
+    classes = np.unique(labels)
+    if len(classes) != 2:
+        shown = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
+        raise ScafflixError(
+            f"The logistic model needs exactly two labels, but the data has {len(classes)}"
+            f" ({shown}); use the softmax model for several classes."
+        )
+    values = np.where(labels == classes[1], 1.0, -1.0)
+    return Targets(values, (), tuple(map(str, classes)))
+
+
+def _classes(labels: Labels) -> Targets:
+    classes, values = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise ScafflixError(
+            f"The softmax model needs at least two labels, but every label is {classes[0]}."
+        )
+    if len(classes) > 1000:
+        raise ScafflixError(
+            f"The softmax model got {len(classes)} distinct labels, more than 1000; "
+            "use the linear model for a numeric target."
+        )
+    return Targets(values.astype(np.float64), (len(classes),), tuple(map(str, classes)))
+
+
+def _numbers(labels: Labels) -> Targets:
+    try:
+        return Targets(np.asarray(labels, dtype=np.float64), (), ())
+    except ValueError:
+        raise ScafflixError(
+            f"The linear model needs numeric labels, but found {str(labels[0])!r}; "
+            "use the logistic or the softmax model for classes."
+        ) from None
+
+
+def _log_loss(z: Array, y: Array) -> Array:
+    margin = y * z
+    return jnp.maximum(-margin, 0) + jnp.log1p(jnp.exp(-jnp.abs(margin)))
+
+
+def _log_loss_slope(z: Array, y: Array) -> Array:
+    return -y * jax.nn.sigmoid(-y * z)
+
+
+def _same_sign(z: Array, y: Array) -> Array:
+    return jnp.where(z > 0, 1.0, -1.0) == y
+
+
+def _cross_entropy(z: Array, y: Array) -> Array:
+    chosen = jnp.take_along_axis(z, y[..., None].astype(jnp.int32), axis=-1)[..., 0]
+    return jax.nn.logsumexp(z, axis=-1) - chosen
+
+
+def _cross_entropy_slope(z: Array, y: Array) -> Array:
+    return jax.nn.softmax(z, axis=-1) - jax.nn.one_hot(y.astype(jnp.int32), z.shape[-1])
+
+
+def _same_class(z: Array, y: Array) -> Array:
+    return jnp.argmax(z, axis=-1) == y
+
+
+def _half_square(z: Array, y: Array) -> Array:
+    return 0.5 * (z - y) ** 2
+
+
+def _residual(z: Array, y: Array) -> Array:
+    return z - y
+
+
+def _square(z: Array, y: Array) -> Array:
+    return (z - y) ** 2
+
+
+_LOGISTIC = LinearModel(
+    "logistic", "accuracy", _two_classes, _log_loss, _log_loss_slope, _same_sign, (0.0, 0.25)
+)
+# the Hessian in z is diag(q) - q q^T for probabilities q: eigenvalues in [0, 1/2]
+_SOFTMAX = LinearModel(
+    "softmax", "accuracy", _classes, _cross_entropy, _cross_entropy_slope, _same_class, (0.0, 0.5)
+)
+_LINEAR = LinearModel(
+    "linear", "squared error", _numbers, _half_square, _residual, _square, (1.0, 1.0)
+)
+
+
+def logistic() -> LinearModel:
+    """Logistic regression: log(1 + exp(-b z)) with labels b in {-1, 1} (section 4.1)."""
+    return _LOGISTIC
+
+
+def softmax() -> LinearModel:
+    """Softmax regression: cross-entropy of k classes, W of shape `[dim, k]`."""
+    return _SOFTMAX
+
+
+def linear() -> LinearModel:
+    """Least squares: (z - b)^2 / 2."""
+    return _LINEAR

@@ -1,0 +1,168 @@
+"""What a run leaves behind: a folder that everything afterwards is made from.
+
+config.toml          what was asked for
+metrics.jsonl        a line per communication round
+summary.json         the run in numbers
+clients.jsonl        a line per client
+models.safetensors   global, local, personal
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from scafflix.errors import ScafflixError
+
+Columns = Mapping[str, NDArray[Any]]
+START = ("objective_gap", "grad_norm_sq", "lyapunov", "lyapunov_bound", "bits_up", "bits_down")
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One run. The first entry of every metric is the start, round 0."""
+
+    config: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    metrics: Columns
+    clients: Columns
+    models: Columns  # global [*shape]; local and personal [clients, *shape]
+
+    def personal_model(self, client: str) -> NDArray[np.float64]:
+        """The model that a client takes home: alpha_i x + (1 - alpha_i) x_i*."""
+        (found,) = np.nonzero(self.clients["client"] == client)
+        if not len(found):
+            raise ScafflixError(f"There is no client {client!r} in this record.")
+        model: NDArray[np.float64] = self.models["personal"][found[0]]
+        return model
+
+    def rounds_to(self, gap: float) -> int | None:
+        """The first round whose objective gap is at most `gap`."""
+        (reached,) = np.nonzero(self.metrics["objective_gap"] <= gap)
+        return int(self.metrics["round"][reached[0]]) if len(reached) else None
+
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Write the whole folder or nothing."""
+        with new_folder(folder, force=force) as partial:
+            self.write(partial)
+        return Path(folder)
+
+    def write(self, folder: Path) -> None:
+        """Write the files into an existing folder."""
+        (folder / "config.toml").write_text(tomli_w.dumps(dict(self.config)))
+        start = {name: self.metrics[name][0] for name in START}
+        summary = {**self.summary, "start": start}
+        (folder / "summary.json").write_text(_json(summary, indent=2) + "\n")
+        _write_lines(folder / "metrics.jsonl", self.metrics, skip=1)
+        _write_lines(folder / "clients.jsonl", self.clients)
+        tensors = {name: np.ascontiguousarray(value) for name, value in self.models.items()}
+        save_file(tensors, folder / "models.safetensors")
+
+    @staticmethod
+    def load(folder: str | Path) -> Record:
+        """Read a folder that `save` wrote."""
+        folder = Path(folder)
+        try:
+            config = tomllib.loads((folder / "config.toml").read_text())
+            summary = json.loads((folder / "summary.json").read_text())
+            rows = [
+                {"round": 0, "iterations": 0, "local_steps": 0, **summary.pop("start")},
+                *_read_lines(folder / "metrics.jsonl"),
+            ]
+            clients = _read_lines(folder / "clients.jsonl")
+            models = load_file(folder / "models.safetensors")
+            return Record(config, summary, _columns(rows), _columns(clients), models)
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise ScafflixError(f"{folder} does not hold a readable run: {error}.") from None
+
+
+def check_new_folder(folder: str | Path, *, force: bool = False) -> None:
+    """Refuse to write into a folder that holds something, unless forced."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise ScafflixError(f"{folder} is a file; give a folder to write to.")
+    if not force and folder.exists() and any(folder.iterdir()):
+        raise ScafflixError(f"{folder} exists and is not empty; choose another, or use --force.")
+
+
+@contextmanager
+def new_folder(folder: str | Path, *, force: bool = False) -> Iterator[Path]:
+    """A folder aside to write into, put in place when all is written and removed on failure.
+
+    With `force`, files of the same name are replaced and others stay.
+    """
+    folder = Path(folder)
+    check_new_folder(folder, force=force)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        raise ScafflixError(f"{folder} cannot be written: {error.strerror}.") from None
+    try:
+        yield partial
+        partial.chmod(0o755)
+        if folder.exists():
+            _move_into(partial, folder)
+        else:
+            os.replace(partial, folder)
+    except OSError as error:
+        raise ScafflixError(f"{folder} cannot be written: {error.strerror or error}.") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _move_into(source: Path, target: Path) -> None:
+    target.mkdir(exist_ok=True)
+    for path in source.iterdir():
+        if path.is_dir():
+            _move_into(path, target / path.name)
+        else:
+            os.replace(path, target / path.name)
+
+
+def _json(value: Any, **options: Any) -> str:
+    return json.dumps(_plain(value), allow_nan=False, **options)
+
+
+def _plain(value: Any) -> Any:
+    """JSON's own types; NaN and infinity, which JSON lacks, become null."""
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _write_lines(path: Path, columns: Columns, skip: int = 0) -> None:
+    names = list(columns)
+    rows = list(zip(*(columns[name] for name in names), strict=True))[skip:]
+    path.write_text("".join(_json(dict(zip(names, row, strict=True))) + "\n" for row in rows))
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, NDArray[Any]]:
+    names = rows[0] if rows else {}
+    return {
+        name: np.array([math.nan if row[name] is None else row[name] for row in rows])
+        for name in names
+    }

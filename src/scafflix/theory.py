@@ -1,0 +1,185 @@
+"""From constants to stepsizes, p and the rate; the Lyapunov function; the certificate.
+
+Theorem 1, for stepsizes gamma_i <= 1/A_i:
+
+    Psi^t = (1/n) sum_i (gamma_min/gamma_i) ||x~_i^t - x~_i*||^2
+          + (gamma_min/p^2) (1/n) sum_i gamma_i ||h_i^t - grad f_i(x~_i*)||^2
+
+    E Psi^t <= (1 - zeta)^t Psi^0 + (gamma_min/zeta) (1/n) sum_i gamma_i C_i
+    zeta = min(min_i gamma_i mu_i, p^2)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from scafflix.errors import ScafflixError
+from scafflix.problem import Constants, Floats
+
+
+class Rate(NamedTuple):
+    """A guarantee E Psi^t <= factor (1 - zeta)^t Psi^0 + noise; all NaN where there is none."""
+
+    zeta: Any
+    factor: Any = 1.0
+    noise: Any = 0.0
+
+    def bound(self, t: Any, psi0: Any) -> Any:
+        """What Psi^t stays under, in expectation."""
+        return self.factor * (1 - self.zeta) ** t * psi0 + self.noise
+
+    def iterations(self, psi0: float, epsilon: float) -> int | None:
+        """The first t with bound(t) <= epsilon; None where the guarantee does not get there.
+
+        >>> Rate(zeta=0.5).iterations(psi0=1.0, epsilon=0.1)
+        4
+        """
+        room = epsilon - self.noise
+        if not (room > 0 and self.zeta > 0):
+            return None
+        if self.factor * psi0 <= room:
+            return 0
+        if self.zeta >= 1:
+            return 1
+        return math.ceil(math.log(self.factor * psi0 / room) / -math.log1p(-self.zeta))
+
+
+NO_RATE = Rate(math.nan, math.nan, math.nan)
+
+
+def theorem(gamma: Floats, p: float, mu: Floats, A: Floats, C: Floats) -> Rate:
+    """Theorem 1's rate, or none where some gamma_i exceeds 1/A_i."""
+    if (gamma > (1 + 1e-12) / A).any():
+        return NO_RATE
+    zeta = min(float((gamma * mu).min()), p**2)
+    return Rate(zeta, 1.0, float(gamma.min() / zeta * np.mean(gamma * C)))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What theory knows of the clients that take part, and what it advises Scafflix to do."""
+
+    alpha: Floats
+    constants: Constants
+    A: Floats
+    C: Floats
+    gamma: Floats  # stepsizes by Corollary 1, or by Corollary 2 for a target epsilon
+    p: float  # the probability of communication
+    epsilon: float | None
+
+    @property
+    def n(self) -> int:
+        """The number of clients that take part."""
+        return len(self.alpha)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the gradients are exact."""
+        return not self.C.any() and bool((self.A <= self.constants.L).all())
+
+    @property
+    def rate(self) -> Rate:
+        """What Theorem 1 guarantees with these stepsizes and this p."""
+        return theorem(self.gamma, self.p, self.constants.mu, self.A, self.C)
+
+
+def advise(
+    alpha: Floats, constants: Constants, A: Floats, C: Floats, epsilon: float | None = None
+) -> Plan:
+    """gamma_i = 1/A_i and p = sqrt(min_i gamma_i mu_i) (Corollary 1); for a target E Psi <=
+    epsilon, gamma_i = min(1/A_i, epsilon mu_min / (2 C_i)) (Corollary 2)."""
+    gamma = 1 / A
+    if epsilon is not None:
+        with np.errstate(divide="ignore"):
+            gamma = np.minimum(gamma, epsilon * constants.mu.min() / (2 * C))
+    return Plan(alpha, constants, A, C, gamma, probability(gamma, constants.mu), epsilon)
+
+
+def probability(gamma: Floats, mu: Floats) -> float:
+    """p = sqrt(min_i gamma_i mu_i), which makes both terms of zeta equal."""
+    return min(1.0, math.sqrt(float((gamma * mu).min())))
+
+
+def chosen_stepsizes(given: float | Floats | None, advised: float | Floats, n: int) -> Floats:
+    """One stepsize for each of n clients: what the user gave, else what theory advises."""
+    values = np.broadcast_to(np.asarray(advised if given is None else given, float), (n,))
+    if not (np.isfinite(values).all() and (values > 0).all()):
+        raise ScafflixError(f"stepsize is {given}; it must be a finite number above 0.")
+    return values
+
+
+def chosen_probability(given: float | None, advised: float) -> float:
+    """The probability of communication: what the user gave, else what theory advises."""
+    p = advised if given is None else given
+    if not 0 < p <= 1:
+        raise ScafflixError(f"p is {p:g}; it must be above 0 and at most 1.")
+    return p
+
+
+def lyapunov(
+    alpha: Array,
+    gamma: Array,
+    p: Array,
+    x: Array,
+    h: Array | None,
+    x_optimal: Array,
+    h_optimal: Array,
+) -> Array:
+    """Psi for one run in which all clients hold the same x (as after every communication).
+
+    A method without control variates has only the first term (h is None).
+    """
+    gamma_min = jnp.min(gamma)
+    psi = jnp.mean(gamma_min / gamma * alpha**2) * jnp.sum((x - x_optimal) ** 2)
+    if h is None:
+        return psi
+    error = jnp.sum((h - h_optimal) ** 2, axis=tuple(range(1, h.ndim)))
+    return psi + gamma_min / p**2 * jnp.mean(gamma * error)
+
+
+def rounding_floor(x_optimal: Floats, h_optimal: Floats, gamma: Floats, p: float) -> float:
+    """Psi of a point that differs from the solution by rounding: below it, nothing is said."""
+    unit = 64 * np.finfo(np.float64).eps
+    scale = np.sum(x_optimal**2) + gamma.min() / p**2 * np.mean(
+        gamma * np.sum(h_optimal.reshape(len(gamma), -1) ** 2, axis=1)
+    )
+    return float(unit**2 * scale)
+
+
+class Certificate(NamedTuple):
+    """Measured Psi against the theorem's bound, over the rounds of one run.
+
+    With exact gradients Psi^t / (1 - zeta)^t is a nonnegative supermartingale, so that (Ville)
+    the ratio to the bound exceeds c at any time with probability at most 1/c. `chance` is that
+    probability for the worst ratio seen: a small one speaks against the run or the constants.
+    """
+
+    holds: bool  # the worst ratio is at most 1
+    worst_ratio: float
+    worst_round: int
+    rounds_checked: int  # rounds in which Psi is above rounding
+    chance: float | None  # None for stochastic gradients, where the bound is on the mean only
+
+
+def certify(psi: Floats, bound: Floats, floor: float, exact: bool) -> Certificate | None:
+    """Compare round by round; None where there is no guarantee to check.
+
+    >>> certify(np.array([0.5, 0.3]), np.array([1.0, 0.5]), floor=0.0, exact=True)
+    Certificate(holds=True, worst_ratio=0.6, worst_round=2, rounds_checked=2, chance=1.0)
+    """
+    if not np.isfinite(bound).all():
+        return None
+    above = np.flatnonzero(psi > floor)
+    if not len(above):
+        return Certificate(True, 0.0, 0, 0, 1.0 if exact else None)
+    ratio = psi[above] / bound[above]
+    worst = int(np.argmax(ratio))
+    largest = float(ratio[worst])
+    chance = min(1.0, 1 / largest) if exact else None
+    return Certificate(largest <= 1, largest, int(above[worst]) + 1, len(above), chance)

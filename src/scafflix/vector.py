@@ -1,0 +1,67 @@
+"""Parameter trees as points of a vector space, so that methods read like the paper's lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Tree = Any  # a nest of dicts, lists and tuples with arrays at the leaves
+Scalar = Any  # a number, or an array that broadcasts to every leaf
+
+
+@jax.tree_util.register_pytree_node_class
+class Vector:
+    """A tree of arrays with `+`, `-` and multiplication by a scalar, leaf by leaf.
+
+    >>> x, g = Vector({"weight": 3.0}), Vector({"weight": 2.0})
+    >>> (x - 0.5 * g).tree
+    {'weight': 2.0}
+    """
+
+    __array_ufunc__ = None  # NumPy scalars leave `scalar * vector` to us
+    __slots__ = ("tree",)
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+
+    def __add__(self, other: Vector) -> Vector:
+        return self._map(lambda a, b: a + b, other)
+
+    def __sub__(self, other: Vector) -> Vector:
+        return self._map(lambda a, b: a - b, other)
+
+    def __mul__(self, factor: Scalar) -> Vector:
+        return self._map(lambda a: a * factor)
+
+    __rmul__ = __mul__
+
+    def _map(self, function: Callable[..., Any], *others: Vector) -> Vector:
+        return Vector(jax.tree.map(function, self.tree, *(other.tree for other in others)))
+
+    def tree_flatten(self) -> tuple[tuple[Tree], None]:
+        return (self.tree,), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, children: tuple[Tree]) -> Vector:
+        return cls(children[0])
+
+    def __repr__(self) -> str:
+        return f"Vector({self.tree!r})"
+
+
+def dot(a: Vector, b: Vector) -> jax.Array:
+    """The inner product of two vectors.
+
+    >>> float(dot(Vector({"weight": jnp.ones(3)}), Vector({"weight": 2 * jnp.ones(3)})))
+    6.0
+    """
+    leaves = jax.tree.map(lambda u, v: jnp.sum(u * v), a.tree, b.tree)
+    return jax.tree.reduce(lambda u, v: u + v, leaves)
+
+
+def norm_sq(a: Vector) -> jax.Array:
+    """The squared Euclidean norm."""
+    return dot(a, a)
