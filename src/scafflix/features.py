@@ -178,8 +178,8 @@ def _sparse(examples: Examples) -> Layout:
         grouped_sum(entry, csr.data, row, rows),
         grouped_sum(row[by_entry], csr.data[by_entry], entry[by_entry], clients * dim),
         jnp.asarray(csr.indptr),
-        jnp.asarray(csr.indices),
-        jnp.asarray(csr.data),
+        jnp.asarray(np.pad(csr.indices, (0, 1))),  # one more entry: gathers need at least one
+        jnp.asarray(np.pad(csr.data, (0, 1))),
         clients,
         dim,
         int(np.diff(csr.indptr).max(initial=1)),

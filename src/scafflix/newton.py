@@ -30,7 +30,7 @@ class _Step(NamedTuple):
     gradient: Array
     norm: Array
     done: Array
-    count: Array
+    passes: Array
 
 
 def _dots(a: Array, b: Array) -> Array:
@@ -52,7 +52,7 @@ def minimize(
         forcing = jnp.minimum(0.1, jnp.sqrt(step.norm)) * step.norm
         direction = _solve(lambda v: hessian_product(step.x, v), -step.gradient, forcing, step.done)
         slope = _dots(step.gradient, direction)
-        slack = jnp.where(step.count > 0, 1e-14 * jnp.abs(step.value), 0.0)  # its rounding
+        slack = jnp.where(step.passes > 0, 1e-14 * jnp.abs(step.value), 0.0)  # its rounding
 
         def too_long(length: Array, value: Array) -> Array:
             falls = value <= step.value + 1e-4 * length * slope + slack
@@ -81,11 +81,11 @@ def minimize(
             jnp.where(moves[:, None], gradient, step.gradient),
             jnp.where(moves, norm, step.norm),
             step.done | still | (norm == 0),
-            step.count + 1,
+            step.passes + 1,
         )
 
     last = jax.lax.while_loop(
-        lambda step: ~jnp.all(step.done) & (step.count < MOST_STEPS), advance, start
+        lambda step: ~jnp.all(step.done) & (step.passes < MOST_STEPS), advance, start
     )
     return Solution(last.x, last.norm)
 

@@ -5,6 +5,7 @@ f_i(x) = (1/n_i) sum_j loss(a_ij, b_ij; x) + (l2/2) ||x||^2
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -15,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.sparse.linalg import svds
 
 from scafflix.data.federation import Examples, Features, Federation
 from scafflix.errors import ScafflixError
@@ -69,8 +69,11 @@ class Losses:
 
     def hessian_products(self, x: Array, v: Array) -> Array:
         """The Hessian of f_i at x_i times v_i, in the shape of x."""
-        slope = partial(self.model.slope, y=self.targets[:, None])
-        _, bend = jax.jvp(slope, (self._predict(x),), (self._predict(v),))
+        _, bend = jax.jvp(
+            lambda z: self.model.slope(z, self.targets[:, None]),
+            (self._predict(x),),
+            (self._predict(v),),
+        )
         return self._back(bend) + self.l2 * v
 
     def batch_gradients(self, x: Array, rows: Array) -> Array:
@@ -97,7 +100,7 @@ class Losses:
         G = self.rows.dot_t(weighted.reshape(len(slope), -1))
         return jnp.moveaxis(G.reshape(*G.shape[:2], *slope.shape[1:]), 2, 0)
 
-    def _client_means(self, function: Array, x: Array) -> Array:
+    def _client_means(self, function: Callable[[Array, Array], Array], x: Array) -> Array:
         per_row = function(self._predict(x), self.targets[:, None])
         return self._sum_over_rows(per_row * self.weight[:, None])
 
@@ -110,9 +113,9 @@ def _norms_sq(x: Array) -> Array:
 
 
 def _row_norms_sq(features: Features) -> Floats:
-    if sparse.issparse(features):
-        return np.asarray(features.multiply(features).sum(axis=1)).ravel()
-    return np.einsum("ij,ij->i", features, features)
+    if isinstance(features, np.ndarray):
+        return np.einsum("ij,ij->i", features, features)
+    return np.asarray(features.multiply(features).sum(axis=1), float).ravel()
 
 
 def losses(
@@ -195,7 +198,9 @@ class Problem:
         cut = len(train.labels)
         self.losses = losses(train, values[:cut], model, outputs, self.l2)
         self.test_losses = (
-            None if test is None else losses(test, values[cut:], model, outputs, self.l2)
+            losses(test, values[cut:], model, outputs, self.l2)
+            if test is not None and len(test.labels)
+            else None
         )
 
     @property
@@ -271,10 +276,12 @@ class _RowNorms(NamedTuple):
 def _extreme_eigenvalues(A: Features) -> tuple[float, float]:
     rows, dim = A.shape
     if min(rows, dim) > LARGEST_GRAM:
-        # 0 is a valid lower bound; the margin covers the tolerance of the iteration
-        covariance = LinearOperator((dim, dim), matvec=lambda v: A.T @ (A @ v) / rows, dtype=float)
-        (largest,) = eigsh(covariance, k=1, tol=1e-6, return_eigenvectors=False)
-        return 0.0, float(largest) * (1 + 1e-5)
-    gram = (A @ A.T if rows < dim else A.T @ A) / rows
-    spectrum = np.linalg.eigvalsh(gram.toarray() if sparse.issparse(gram) else gram)
+        # 0 is a valid lower bound; the margin covers the tolerance of the iteration, whose start
+        # is fixed, so that the same data have the same constants to the last bit
+        if not _row_norms_sq(A).any():
+            return 0.0, 0.0
+        largest = svds(A, k=1, tol=1e-6, return_singular_vectors=False, rng=0)
+        return 0.0, float(np.asarray(largest)[0]) ** 2 / rows * (1 + 1e-5)
+    gram = A @ A.T if rows < dim else A.T @ A
+    spectrum = np.linalg.eigvalsh(gram if isinstance(gram, np.ndarray) else gram.toarray()) / rows
     return (0.0 if rows < dim else max(0.0, float(spectrum[0]))), float(spectrum[-1])

@@ -1,19 +1,10 @@
-"""Real files where they are present, and a cache that is never the user's own."""
+"""A cache that is never the user's own."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
-
-
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    folder = Path(os.environ.get("SCAFFLIX_DATA") or Path(__file__).parents[3] / "shared" / "data")
-    if not folder.is_dir():
-        pytest.skip(f"no real data: {folder} is absent; set SCAFFLIX_DATA")
-    return folder
 
 
 @pytest.fixture(autouse=True)

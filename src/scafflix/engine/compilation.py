@@ -18,9 +18,9 @@ class Compilations:
 COMPILATIONS = Compilations()
 
 
-def _listen(event: str, seconds: float, **_: object) -> None:
+def _listen(event: str, duration_secs: float, **_: str | int) -> None:
     if event.startswith("/jax/core/compile/"):
-        COMPILATIONS.seconds += seconds
+        COMPILATIONS.seconds += duration_secs
         COMPILATIONS.count += event.endswith("backend_compile_duration")
 
 

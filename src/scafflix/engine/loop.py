@@ -21,6 +21,8 @@ from scafflix.personalize import mixture
 from scafflix.problem import Losses
 from scafflix.vector import Vector
 
+SMALLEST = 1e-300  # a uniform number whose logarithm is finite
+
 
 class Runs(NamedTuple):
     """What distinguishes the runs of a sweep; every leaf has the runs in front."""
@@ -62,7 +64,7 @@ def schedule(method: Method, coin: Array, first: Array, capacity: int) -> Array:
 
     def steps(method: Method, coin: Array, round: Array) -> Array:
         key = jax.random.fold_in(coin, round)
-        return method.local_steps(jax.random.uniform(key, minval=jnp.finfo(float).tiny))
+        return method.local_steps(jax.random.uniform(key, minval=SMALLEST))
 
     rounds = first + 1 + jnp.arange(capacity)
     return jax.vmap(jax.vmap(steps, (None, None, 0)), (0, 0, None))(method, coin, rounds)

@@ -52,7 +52,7 @@ def record(problem: Problem, member: Run, outcome: Outcome, epsilon: float, scor
     models = {
         "global": outcome.x,
         "local": np.asarray(person.x_star),
-        "personal": np.asarray(person.mix(outcome.x)),
+        "personal": np.asarray(person.mix(jnp.asarray(outcome.x))),
     }
     summary = _summary(problem, member, outcome, metrics, certificate, epsilon)
     return Record({}, summary, metrics, _clients(problem, member, models, scores), models)
@@ -83,7 +83,7 @@ def _metrics(
         return metrics, None
     floor = theory.rounding_floor(
         np.asarray(member.person.take(member.person.active).mix(outcome.optimum.x)),
-        outcome.optimum.h,
+        np.asarray(outcome.optimum.h),
         np.asarray(method.gamma),
         float(method.p),
     )

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from scafflix import control, flix
+from scafflix import control
 from scafflix.engine import loop
 from scafflix.engine.compilation import COMPILATIONS
 from scafflix.engine.planning import optima, participants
@@ -23,7 +24,7 @@ from scafflix.engine.streams import Stream, stream
 from scafflix.errors import ScafflixError, ScafflixWarning
 from scafflix.gradients import Exact, Gradient, check_batch
 from scafflix.methods.method import Method
-from scafflix.personalize import Personalization
+from scafflix.personalize import Personalization, mixture
 from scafflix.problem import Losses, Problem
 from scafflix.record import Record
 
@@ -31,7 +32,7 @@ CHUNK_SECONDS = 0.5  # how long the compiled loop runs between two reports of pr
 LARGEST_TRACE = 2**26  # bytes for the models of a chunk's rounds
 EPSILON = 1e-6  # the Psi for which rounds are predicted unless a target is given
 
-Progress = Callable[[int, float], None]  # rounds done, the largest objective gap
+Progress = Callable[[int, int, float], None]  # rounds done, of how many, largest objective gap
 
 
 def run(
@@ -72,14 +73,14 @@ def sweep(
         raise ScafflixError(f"rounds is {rounds}; it must be at least 1.")
     check_batch(gradient, problem)
     x0 = _start_point(start, problem)
-    groups: dict[Any, list[int]] = defaultdict(list)
-    for index, member in enumerate(runs):
-        groups[jax.tree.structure(member.method), member.person.active.tobytes()].append(index)
+    groups = _groups(runs)
     outcomes: dict[int, Outcome] = {}
-    for indices in groups.values():
+    for number, indices in enumerate(groups):
         members = [runs[index] for index in indices]
         if len(members[0].person.active):
-            made = _Batch(problem, members, gradient, x0, h0, strict).outcomes(rounds, progress)
+            batch = _Batch(problem, members, gradient, x0, h0, strict)
+            report = progress and partial(_part, progress, number * rounds, len(groups) * rounds)
+            made = batch.outcomes(rounds, report)
         else:
             made = [_nobody(x0)] * len(members)
         outcomes |= dict(zip(indices, made, strict=True))
@@ -87,6 +88,34 @@ def sweep(
         record(problem, member, outcomes[index], epsilon or EPSILON, scores)
         for index, member in enumerate(runs)
     ]
+
+
+def start_lyapunov(
+    problem: Problem, runs: Sequence[Run], *, start: str | Array = "ones", h0: str | Array = "zero"
+) -> list[float]:
+    """Psi^0 of every run, over the clients that take part."""
+    x0 = _start_point(start, problem)
+    found: dict[int, float] = {}
+    for indices in _groups(runs):
+        members = [runs[index] for index in indices]
+        if len(members[0].person.active):
+            psi = _Batch(problem, members, Exact(), x0, h0, strict=False).start_lyapunov()
+        else:
+            psi = np.zeros(len(members))
+        found |= dict(zip(indices, psi.tolist(), strict=True))
+    return [found[index] for index in range(len(runs))]
+
+
+def _groups(runs: Sequence[Run]) -> list[list[int]]:
+    """Runs that can share a program: the same kind of method on the same clients."""
+    groups: dict[Any, list[int]] = defaultdict(list)
+    for index, member in enumerate(runs):
+        groups[jax.tree.structure(member.method), member.person.active.tobytes()].append(index)
+    return list(groups.values())
+
+
+def _part(progress: Progress, before: int, total: int, done: int, gap: float) -> None:
+    progress(before + done, total, gap)
 
 
 class _Batch:
@@ -150,7 +179,12 @@ class _Batch:
                 raise ScafflixError(message)
             warnings.warn(message, ScafflixWarning, stacklevel=5)
 
-    def outcomes(self, rounds: int, progress: Progress | None) -> list[Outcome]:
+    def start_lyapunov(self) -> NDArray[np.float64]:
+        """Psi^0 of every run."""
+        carry = loop.start(self.stacked, self.x0, self.h0)
+        return np.asarray(jax.vmap(loop.lyapunov)(self.stacked, carry.server.x, carry.states))
+
+    def outcomes(self, rounds: int, progress: Callable[[int, float], None] | None) -> list[Outcome]:
         """Run, and take apart what was measured."""
         began, compiled = time.perf_counter(), COMPILATIONS.seconds
         carry, metrics, steps = self._execute(rounds, progress)
@@ -164,19 +198,21 @@ class _Batch:
         }
         return [
             Outcome(
-                models[k],
-                *(leaf[k] for leaf in metrics),
-                steps[k],
-                self.optima[k],
-                int(self.warm),
-                isinstance(self.gradient, Exact),
-                timing,
+                x=models[k],
+                objective_gap=np.asarray(metrics.objective_gap[k]),
+                grad_norm_sq=np.asarray(metrics.grad_norm_sq[k]),
+                lyapunov=np.asarray(metrics.lyapunov[k]),
+                local_steps=steps[k],
+                optimum=self.optima[k],
+                first_messages=int(self.warm),
+                exact=isinstance(self.gradient, Exact),
+                timing=timing,
             )
             for k in range(len(self.runs))
         ]
 
     def _execute(
-        self, rounds: int, progress: Progress | None
+        self, rounds: int, progress: Callable[[int, float], None] | None
     ) -> tuple[loop.Carry, loop.Metrics, NDArray[np.int64]]:
         """All rounds, in chunks of about equal duration; their size changes no result."""
         carry = loop.start(self.stacked, self.x0, self.h0)
@@ -202,9 +238,9 @@ class _Batch:
             )
             # what stood before the chunk is measured again, so that the start is measured once
             fresh = slice(min(done, 1), 1 + stop - done)
-            measured.append(loop.Metrics(*(np.asarray(leaf)[:, fresh] for leaf in metrics)))
+            measured.append(jax.tree.map(partial(_columns, fresh), metrics))
             drawn.append(np.asarray(steps)[:, : stop - done])
-            self._check_finite(measured[-1].objective_gap, done + min(done, 1))
+            self._check_finite(np.asarray(measured[-1].objective_gap), done + min(done, 1))
             seconds = time.perf_counter() - began - (COMPILATIONS.seconds - compiled)
             if progress is not None:
                 progress(stop, float(measured[-1].objective_gap[:, -1].max()))
@@ -233,7 +269,7 @@ def _nobody(x0: Array) -> Outcome:
 @jax.jit
 def _warm_controls(losses: Losses, runs: loop.Runs, x_star: Array, x0: Array) -> Array:
     """h_i^0 = grad f_i(x~_i^0), projected onto sum_i alpha_i h_i = 0."""
-    x_tilde = flix.mixture(runs.alpha, x0[None, None], x_star[None])
+    x_tilde = mixture(runs.alpha, x0[None, None], x_star[None])
     return jax.vmap(control.project)(losses.gradients(x_tilde), runs.alpha, runs.method.gamma)
 
 
@@ -245,6 +281,10 @@ def _start_point(start: str | Array, problem: Problem) -> Array:
     if start.shape != problem.shape:
         raise ScafflixError(f"start has the shape {start.shape}; it must be {problem.shape}.")
     return jnp.asarray(start, float)
+
+
+def _columns(chosen: slice, leaf: Array) -> NDArray[Any]:
+    return np.asarray(leaf)[:, chosen]
 
 
 def _stack(trees: Sequence[Any]) -> Any:

@@ -1,0 +1,170 @@
+"""`scafflix run`, `compare`, `plan`, `demo` and `reproduce`."""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.table import Table
+
+from scafflix import config as configuration
+from scafflix import experiment
+from scafflix.cli.display import OUT, progress
+from scafflix.cli.options import configured
+from scafflix.config import CompareConfig, RunConfig
+from scafflix.record import Record, check_new_folder, new_folder
+
+Out = Annotated[Path | None, typer.Option("--out", help="Folder to write.", metavar="DIR")]
+Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
+
+
+@configured(RunConfig)
+def run(config: RunConfig, out: Out = None, force: Force = False) -> None:
+    """One run: any data, any method. Writes the record of it."""
+    words = (Path(config.data).stem, config.method, f"alpha{config.alpha}", f"seed{config.seed}")
+    folder = out or Path("runs") / _safe("-".join(words))
+    check_new_folder(folder, force=force)
+    with progress(config.method) as report:
+        record = experiment.execute(config, report)
+    record.save(folder, force=force)
+    _print_summary(record)
+    OUT.print(f"written to {folder}", soft_wrap=True)
+
+
+@configured(CompareConfig)
+def compare(config: CompareConfig, out: Out = None, force: Force = False) -> None:
+    """Several methods on one problem: one picture, one table, one page."""
+    folder = out or Path("runs") / _safe(f"{Path(config.data).stem}-compare")
+    _compare(config, folder, force, title=f"Comparison on {Path(config.data).name}")
+
+
+def demo(out: Out = None, force: Force = False) -> None:
+    """Handwritten digits over 20 unlike clients: GD, Nesterov, FedAvg, Scafflix."""
+    config = configuration.build(CompareConfig, experiment.figure_settings("demo"))
+    _compare(config, out or Path("demo"), force, title="Digits over 20 unlike clients")
+
+
+def _compare(config: CompareConfig, folder: Path, force: bool, title: str) -> None:
+    check_new_folder(folder, force=force)
+    with progress("comparing") as report:
+        records = experiment.compare(config, report)
+    # drawing takes a second to import: only once there is something to draw
+    from scafflix.report import curves, figures, page, tables
+
+    with new_folder(folder, force=force) as partial:
+        for record in records:
+            words = ("method", "stepsize", "alpha", "seed")
+            name = "-".join(f"{record.config[word]}" for word in words)
+            (partial / "runs" / _safe(name)).mkdir(parents=True)
+            record.write(partial / "runs" / _safe(name))
+        curves.write_csv(records, partial / "curves.csv")
+        figures.save(figures.convergence(records), partial, "figure")
+        page.write(records, config.target, title, partial / "report.html")
+    OUT.print(tables.to_target(records, config.target).on_terminal())
+    OUT.print(tables.scores(records).on_terminal())
+    OUT.print(f"figure: {folder / 'figure.png'}", soft_wrap=True)
+    OUT.print(f"report: {folder / 'report.html'}", soft_wrap=True)
+
+
+@configured(RunConfig)
+def plan(config: RunConfig) -> None:
+    """Constants, stepsizes, p, and predicted rounds and megabytes, before anything runs."""
+    made = experiment.forecast(config)
+    table = Table(show_header=False, title="Plan", title_justify="left")
+    for name, value in made.facts.items():
+        table.add_row(name, _words(value))
+    OUT.print(table)
+    rivals = Table(
+        title=f"Predicted for Psi <= {made.epsilon:g}", title_justify="left", header_style="bold"
+    )
+    for column in ("method", "p", "zeta", "iterations", "rounds", "megabytes"):
+        rivals.add_column(column, justify="left" if column == "method" else "right")
+    for row in made.methods:
+        rivals.add_row(*map(_words, row))
+    OUT.print(rivals)
+
+
+class FigureName(StrEnum):
+    """Figures that can be reproduced."""
+
+    fig1 = "fig1"
+
+
+def reproduce(
+    figure: Annotated[FigureName, typer.Argument(help="Which figure of the paper.")],
+    out: Out = None,
+    force: Force = False,
+) -> None:
+    """A figure of the paper: pictures, a CSV of every curve, certificates."""
+    name = figure.value
+    folder = out or Path("runs") / name
+    check_new_folder(folder, force=force)
+    settings = experiment.figure_settings(name)
+    panels = settings.pop("panels")
+    records: list[Record] = []
+    for panel in panels:
+        config = configuration.build(CompareConfig, {**settings, "data": panel})
+        with progress(panel) as report:
+            records += experiment.compare(config, report, scores=False)
+    from scafflix.report import curves, figures, tables
+
+    with new_folder(folder, force=force) as partial:
+        figures.save(figures.convergence(records, methods=("scafflix", "gd")), partial, name)
+        figures.save(
+            figures.convergence(records, methods=("scafflix", "scafflix:common")),
+            partial,
+            f"{name}_stepsizes",
+        )
+        curves.write_csv(records, partial / f"{name}.csv")
+        summaries = json.dumps([_facts(record) for record in records], indent=1)
+        (partial / f"{name}_runs.json").write_text(summaries + "\n")
+    OUT.print(tables.by_panel(records, config.target).on_terminal())
+    OUT.print(f"figure: {folder / f'{name}.png'}", soft_wrap=True)
+
+
+def _facts(record: Record) -> dict[str, Any]:
+    names = ("method", "seed", "p", "zeta", "kappa_max", "final_gap", "certificate")
+    return {"data": record.config["data"], "alpha": record.config["alpha"]} | {
+        name: record.summary[name] for name in names
+    }
+
+
+def _print_summary(record: Record) -> None:
+    table = Table(show_header=False, title="Run", title_justify="left")
+    shown = (
+        "method n_clients n_active dim p zeta kappa_max gamma_min gamma_max rounds iterations "
+        "final_gap predicted_rounds seconds compile_seconds"
+    )
+    for name in shown.split():
+        table.add_row(name, _words(record.summary[name]))
+    certificate = record.summary["certificate"]
+    if certificate is not None:
+        verdict = "holds" if certificate["holds"] else "exceeded"
+        ratio, at = certificate["worst_ratio"], certificate["worst_round"]
+        table.add_row("certificate", f"{verdict}: Psi / bound at most {ratio:.3f} (round {at})")
+    part = "test" if "test_local" in record.clients else "train"
+    for kind in ("local", "global", "personal"):
+        scores = record.clients[f"{part}_{kind}"]
+        table.add_row(f"{part} {record.summary['metric']}, {kind}", _spread(scores))
+    OUT.print(table)
+
+
+def _spread(scores: NDArray[np.float64]) -> str:
+    return f"mean {np.nanmean(scores):.4f}, worst {np.nanmin(scores):.4f}"
+
+
+def _words(value: Any) -> str:
+    if value is None or value != value:
+        return "none"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _safe(name: str) -> str:
+    """A folder name from words that may hold a path."""
+    return re.sub(r"[^A-Za-z0-9._=-]+", "_", name)

@@ -1,0 +1,171 @@
+"""What can be asked for: one declaration of every key, for TOML files and the command line."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from scafflix.errors import ScafflixError
+
+Auto = str | float  # a word or a number
+
+
+def _key(help: str, default: Any = MISSING) -> Any:
+    if default is MISSING:
+        return field(metadata={"help": help})
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemConfig:
+    """Data, split and model."""
+
+    data: str = _key("A name (scafflix data list), or a svmlight, CSV, Parquet or npz file.")
+    clients: int | None = _key("Number of clients to split the data over.", None)
+    split: str | None = _key("contiguous, shuffled, dirichlet:BETA or column:NAME.", None)
+    features: int | None = _key("Feature count of a svmlight file (else inferred).", None)
+    label: str | None = _key("Label column of a table.", None)
+    scale: str = _key("Feature scaling: none, maxabs or standard.", "none")
+    intercept: bool = _key("Append a constant feature.", False)
+    test: float = _key("Share of each client's examples held out for testing.", 0.0)
+    data_seed: int = _key("Seed of the split and of the test part.", 0)
+    model: str = _key("logistic, softmax or linear.", "logistic")
+    l2: float = _key("Regularization: adds (l2/2) ||x||^2 to every f_i.", 0.1)
+    smoothness: str = _key("tight (eigenvalue) or bound (the paper's row norms).", "tight")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig(ProblemConfig):
+    """How long and with which gradients."""
+
+    rounds: int = _key("Communication rounds.", 50)
+    p: Auto = _key("Probability of communication: auto or a number in (0, 1].", "auto")
+    batch: str | int = _key("full, or the number of examples of a stochastic gradient.", "full")
+    noise: float = _key("Standard deviation of noise added to full gradients.", 0.0)
+    epsilon: float | None = _key("Target for E Psi: stepsizes by Corollary 2.", None)
+    start: str = _key("Starting point: ones or zeros.", "ones")
+    h0: str = _key("Control variates at the start: zero or warm.", "zero")
+    strict: bool = _key("Refuse what theory does not cover instead of warning.", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(TrainingConfig):
+    """One run."""
+
+    method: str = _key("scafflix, i_scaffnew, scaffnew, gd, sgd, fedavg, nesterov.", "scafflix")
+    alpha: Any = _key("Personalization: a number in [0, 1], or a file with one a client.", 1.0)
+    stepsize: Auto = _key("auto (individual), common, or a number.", "auto")
+    seed: int = _key("Seed of the coin and of stochastic gradients.", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareConfig(TrainingConfig):
+    """Several methods on one problem, at several alpha."""
+
+    methods: tuple[str, ...] = _key(
+        "Methods, each NAME or NAME:STEPSIZE, separated by commas.", ("gd", "fedavg", "scafflix")
+    )
+    alphas: tuple[Any, ...] = _key("Values of alpha, separated by commas.", (1.0, 0.1))
+    seeds: int = _key("Number of seeds.", 1)
+    target: float = _key("Objective gap up to which rounds and megabytes are counted.", 1e-3)
+
+
+def read(
+    kind: type[Any],
+    file: Path | None,
+    given: Mapping[str, Any],
+    assignments: list[str],
+) -> Any:
+    """A configuration from a TOML file, options and `key=value` words, the later ones winning."""
+    values: dict[str, Any] = {}
+    if file is not None:
+        values |= _read_toml(file)
+    values |= {name: value for name, value in given.items() if value is not None}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise ScafflixError(f"--set {assignment!r} is not of the form key=value.")
+        values[name.strip()] = text.strip()
+    return build(kind, values)
+
+
+def build(kind: type[Any], values: Mapping[str, Any]) -> Any:
+    """Check names and types.
+
+    >>> build(RunConfig, {"data": "digits", "rounds": "20", "p": "0.5"}).p
+    0.5
+    """
+    hints = get_type_hints(kind)
+    known = {entry.name for entry in fields(kind)}
+    for name in values:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = (
+                f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known))}."
+            )
+            raise ScafflixError(f"There is no key {name!r}; {hint}")
+    if "data" in known and "data" not in values:
+        raise ScafflixError("data is missing; give a name (see scafflix data list) or a file.")
+    converted = {name: _convert(name, hints[name], value) for name, value in values.items()}
+    return kind(**converted)
+
+
+def plain(config: ProblemConfig) -> dict[str, Any]:
+    """The configuration as TOML can hold it."""
+    values = {entry.name: getattr(config, entry.name) for entry in fields(config)}
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise ScafflixError(f"{file} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ScafflixError(f"{file} is not valid TOML: {error}.") from None
+
+
+def _convert(name: str, hint: Any, value: Any) -> Any:
+    """A value from a file or a word from the command line, in the type that the key has."""
+    optional = {int | None: int, float | None: float, str | None: str}
+    kind = optional.get(hint, hint)
+    if kind in (tuple[str, ...], tuple[Any, ...]):
+        parts = [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple) or not parts:
+            raise ScafflixError(f"{name} is {value!r}; it must be a list.")
+        return tuple(_number_or_word(part) if kind == tuple[Any, ...] else part for part in parts)
+    if kind is Any:
+        return _number_or_word(value)
+    if kind is bool:
+        words = {"true": True, "false": False, True: True, False: False}
+        if value not in words:
+            raise ScafflixError(f"{name} is {value!r}; it must be true or false.")
+        return words[value]
+    if kind in (Auto, str | int):
+        return _number_or_word(value)
+    if isinstance(value, bool) or (kind is int and isinstance(value, float)):
+        raise ScafflixError(f"{name} is {value!r}; it must be {_NAMES[kind]}.")
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        raise ScafflixError(f"{name} is {value!r}; it must be {_NAMES[kind]}.") from None
+
+
+_NAMES = {int: "a whole number", float: "a number", str: "a word"}
+
+
+def _number_or_word(value: Any) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(value) if isinstance(value, str) else value
+        except ValueError:
+            continue
+    return value

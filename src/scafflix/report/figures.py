@@ -1,0 +1,97 @@
+"""Convergence figures, as the paper draws them: one colour an alpha, one line style a method."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from scafflix.record import Record
+from scafflix.report.curves import Family, families
+
+matplotlib.rcParams["svg.hashsalt"] = "scafflix"  # the same figure is the same file
+LABELS = {
+    "objective_gap": "objective gap  $\\tilde f(x^k) - \\tilde f^\\star$",
+    "grad_norm_sq": "$\\|\\nabla \\tilde f(x^k)\\|^2$",
+}
+STYLES = {"scafflix": "solid", "gd": "dashed", "nesterov": "dashdot", "fedavg": "dotted"}
+OTHER_STYLES = ((0, (6, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (8, 3)), (0, (3, 5, 1, 5)))
+# below these a difference of float64 objectives is rounding; squares are never differences
+FLOORS = {"objective_gap": 1e-17, "grad_norm_sq": 1e-300}
+
+
+def convergence(records: Sequence[Record], methods: Sequence[str] | None = None) -> Figure:
+    """Objective gap and squared gradient norm: a column a data set, or for a single one side by
+    side. Lines are geometric means over seeds, bands reach from the least to the largest."""
+    found = [family for family in families(records) if methods is None or family.method in methods]
+    panels = list(dict.fromkeys(family.data for family in found))
+    alphas = list(dict.fromkeys(family.alpha for family in found))
+    styles = _styles(list(dict.fromkeys(family.method for family in found)))
+    colours = dict(
+        zip(
+            alphas,
+            matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(alphas))),
+            strict=True,
+        )
+    )
+    single = len(panels) == 1
+    shape = (1, len(LABELS)) if single else (len(LABELS), len(panels))
+    figure = Figure(figsize=(0.8 + 4.4 * shape[1], 1.1 + 3.1 * shape[0]), layout="constrained")
+    grid = figure.subplots(*shape, squeeze=False, sharex="col")
+    for column, panel in enumerate(panels):
+        for row, (metric, label) in enumerate(LABELS.items()):
+            axes = grid[0, row] if single else grid[row, column]
+            for family in found:
+                if family.data == panel:
+                    line = styles[family.method], colours[family.alpha]
+                    _draw(axes, family, metric, *line)
+            if single or row == len(LABELS) - 1:
+                axes.set_xlabel("communication rounds $k$")
+            if single or row == 0:
+                axes.set_title(Path(panel).name)
+            if single or column == 0:
+                axes.set_ylabel(label)
+    handles = [Line2D([], [], color="0.3", linestyle=styles[name], label=name) for name in styles]
+    handles += [
+        Line2D([], [], color=colour, linewidth=3, label=f"$\\alpha$ = {_name(alpha)}")
+        for alpha, colour in colours.items()
+    ]
+    columns = min(len(handles), 4 * shape[1])
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
+    return figure
+
+
+def _styles(methods: list[str]) -> dict[str, Any]:
+    """The paper's line styles for the paper's methods, the next free one for any other."""
+    others = itertools.cycle(OTHER_STYLES)
+    return {name: STYLES[name] if name in STYLES else next(others) for name in methods}
+
+
+def _name(alpha: Any) -> str:
+    return f"{alpha:g}" if isinstance(alpha, int | float) else Path(str(alpha)).name
+
+
+def _draw(axes: Axes, family: Family, metric: str, style: Any, colour: Any) -> None:
+    values = np.maximum(family.metric(metric), FLOORS[metric])
+    low, high = values.min(axis=0), values.max(axis=0)
+    rounds = family.records[0].metrics["round"]
+    mean = np.exp(np.log(values).mean(axis=0))
+    axes.semilogy(rounds, mean, linewidth=1.6, linestyle=style, color=colour)
+    if (low < high).any():
+        axes.fill_between(rounds, low, high, color=colour, alpha=0.15, lw=0)
+    axes.grid(visible=True, which="major", alpha=0.3)
+    axes.set_xlim(0, rounds[-1] or 1)
+
+
+def save(figure: Figure, folder: Path, name: str) -> None:
+    """For the eye, for the page and for print."""
+    figure.savefig(folder / f"{name}.png", dpi=150)
+    figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})

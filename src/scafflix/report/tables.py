@@ -1,0 +1,123 @@
+"""The numbers of a comparison in rows, and rows on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from rich.table import Table as RichTable
+
+from scafflix.record import Record
+from scafflix.report.curves import Family, Floats, families
+
+
+class Table(NamedTuple):
+    """A title, a header and rows of words."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+    def on_terminal(self) -> RichTable:
+        table = RichTable(title=self.title, title_justify="left", header_style="bold")
+        for number, name in enumerate(self.header):
+            table.add_column(name, justify="left" if number == 0 else "right")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+
+def _alpha(alpha: object) -> str:
+    return f"{alpha:g}" if isinstance(alpha, int | float) else str(alpha)
+
+
+def to_target(records: Sequence[Record], target: float) -> Table:
+    """Rounds and megabytes until the objective gap is at most the target."""
+    found = families(records)
+
+    def row(family: Family) -> tuple[str, ...]:
+        rounds = family.rounds_to(target)
+        gap = np.median(family.metric("objective_gap")[:, -1])
+        return (
+            family.method,
+            _alpha(family.alpha),
+            "not reached" if rounds is None else f"{rounds:g}",
+            "" if rounds is None else f"{family.megabytes(rounds):.2f}",
+            f"{max(gap, 0.0):.1e}",
+        )
+
+    last = int(max(family.records[0].metrics["round"][-1] for family in found))
+    return Table(
+        f"Rounds and megabytes until the objective gap is {target:g}",
+        ("method", "alpha", "rounds", "megabytes", f"gap at round {last}"),
+        [row(family) for family in found],
+    )
+
+
+def by_panel(records: Sequence[Record], target: float) -> Table:
+    """For several data sets: rounds to the target at each alpha, and the certificate."""
+    found = families(records)
+    alphas = list(dict.fromkeys(family.alpha for family in found))
+    last = int(found[0].records[0].metrics["round"][-1])
+
+    def row(data: str, method: str) -> tuple[str, ...]:
+        mine = {f.alpha: f for f in found if (f.data, f.method) == (data, method)}
+        rounds = [mine[alpha].rounds_to(target) for alpha in alphas]
+        ratios = [
+            record.summary["certificate"]["worst_ratio"]
+            for family in mine.values()
+            for record in family.records
+            if record.summary["certificate"] is not None
+        ]
+        words = [f"> {last}" if count is None else f"{count:g}" for count in rounds]
+        return data, method, *words, f"{max(ratios):.3f}" if ratios else "none"
+
+    pairs = dict.fromkeys((family.data, family.method) for family in found)
+    return Table(
+        f"Rounds until the objective gap is {target:g}, and the largest Psi / bound of all runs",
+        ("data", "method", *(f"alpha {_alpha(alpha)}" for alpha in alphas), "Psi / bound"),
+        [row(*pair) for pair in pairs],
+    )
+
+
+def scores(records: Sequence[Record]) -> Table:
+    """How good the models are for the clients, on their test part where there is one."""
+    found = families(records)
+    part = "test" if "test_local" in records[0].clients else "train"
+    metric = records[0].summary["metric"]
+    percent = metric == "accuracy"
+
+    def cells(values: Floats) -> list[str]:
+        # the unlucky tenth: low accuracies, large errors
+        pair = (float(values.mean()), float(np.percentile(values, 10 if percent else 90)))
+        return [f"{100 * value:.1f} %" if percent else f"{value:.4g}" for value in pair]
+
+    unlucky = "10th pct" if percent else "90th pct"
+    rows = [
+        (
+            family.method,
+            _alpha(family.alpha),
+            *cells(family.scores(part, "local")),
+            *cells(family.scores(part, "global")),
+            *cells(family.scores(part, "personal")),
+        )
+        for family in found
+    ]
+    header = ("method", "alpha", "local", unlucky, "global", unlucky, "personal", unlucky)
+    return Table(f"{part.capitalize()} {metric} over clients: mean and {unlucky}", header, rows)
+
+
+def certificates(records: Sequence[Record]) -> Table:
+    """The Lyapunov function against the theorem's bound: the worst seed of each."""
+
+    def row(family: Family) -> tuple[str, ...]:
+        made = [record.summary["certificate"] for record in family.records]
+        if None in made:
+            return family.method, _alpha(family.alpha), "no guarantee", "", ""
+        worst = max(made, key=lambda certificate: certificate["worst_ratio"])
+        ratio, holds = f"{worst['worst_ratio']:.3f}", "yes" if worst["holds"] else "no"
+        return family.method, _alpha(family.alpha), ratio, str(worst["worst_round"]), holds
+
+    header = ("method", "alpha", "worst Psi / bound", "at round", "holds")
+    return Table("Certificate", header, [row(family) for family in families(records)])

@@ -1,0 +1,257 @@
+"""The papers' algorithms once more, in plain NumPy with loops over clients.
+
+Written from the papers' lines and sharing no code with the package, so that the two can be held
+against each other. A point is an array of any shape; a list has one entry for each client. The
+coin theta^0, theta^1, ... is an argument, so that a reference can follow the coin of the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+Point = NDArray[np.float64]
+Gradient = Callable[[Point], Point]
+
+
+class Function(NamedTuple):
+    """A smooth function by its value and its gradient."""
+
+    value: Callable[[Point], float]
+    gradient: Gradient
+
+
+def logistic(A: Point, b: Point, l2: float) -> Function:
+    """(1/m) sum_j log(1 + exp(-b_j <a_j, x>)) + (l2/2) ||x||^2, labels b_j in {-1, 1}."""
+
+    def value(x: Point) -> float:
+        return float(np.mean(np.logaddexp(0.0, -b * (A @ x))) + l2 / 2 * np.sum(x**2))
+
+    def gradient(x: Point) -> Point:
+        return A.T @ (-b / (1 + np.exp(b * (A @ x)))) / len(b) + l2 * x
+
+    return Function(value, gradient)
+
+
+def softmax(A: Point, b: Point, l2: float, classes: int = 3) -> Function:
+    """(1/m) sum_j -log(probability of class b_j) + (l2/2) ||X||^2, for X [dim, classes]."""
+    own = np.eye(classes)[b.astype(int)]
+
+    def probabilities(X: Point) -> Point:
+        E = np.exp(A @ X)
+        return E / E.sum(axis=1, keepdims=True)
+
+    def value(X: Point) -> float:
+        chosen = np.sum(own * np.log(probabilities(X)), axis=1)
+        return float(-np.mean(chosen) + l2 / 2 * np.sum(X**2))
+
+    def gradient(X: Point) -> Point:
+        return A.T @ (probabilities(X) - own) / len(b) + l2 * X
+
+    return Function(value, gradient)
+
+
+def linear(A: Point, b: Point, l2: float) -> Function:
+    """(1/2m) sum_j (<a_j, x> - b_j)^2 + (l2/2) ||x||^2."""
+
+    def value(x: Point) -> float:
+        return float(np.mean((A @ x - b) ** 2) / 2 + l2 / 2 * np.sum(x**2))
+
+    def gradient(x: Point) -> Point:
+        return A.T @ (A @ x - b) / len(b) + l2 * x
+
+    return Function(value, gradient)
+
+
+FUNCTIONS = {"logistic": logistic, "softmax": softmax, "linear": linear}
+
+
+def mixed(f: Function, alpha: float, x_star: Point) -> Function:
+    """f~(x) = f(alpha x + (1 - alpha) x*)."""
+    return Function(
+        lambda x: f.value(alpha * x + (1 - alpha) * x_star),
+        lambda x: alpha * f.gradient(alpha * x + (1 - alpha) * x_star),
+    )
+
+
+def average(functions: Sequence[Function]) -> Function:
+    """(1/n) sum_i f_i."""
+    n = len(functions)
+    return Function(
+        lambda x: sum(f.value(x) for f in functions) / n,
+        lambda x: sum(f.gradient(x) for f in functions) / n,
+    )
+
+
+def minimizer(f: Function, shape: tuple[int, ...]) -> Point:
+    """By SciPy's L-BFGS, to about eight digits."""
+    found = minimize(
+        lambda x: f.value(x.reshape(shape)),
+        np.zeros(int(np.prod(shape))),
+        jac=lambda x: f.gradient(x.reshape(shape)).ravel(),
+        method="L-BFGS-B",
+        options={"ftol": 1e-16, "gtol": 1e-12, "maxiter": 5000, "maxfun": 50000, "maxcor": 30},
+    )
+    return found.x.reshape(shape)
+
+
+def coin(local_steps: Iterable[int]) -> list[int]:
+    """theta^t of rounds with so many local steps: 0 until the last step of a round, then 1."""
+    return [theta for K in local_steps for theta in [0] * (int(K) - 1) + [1]]
+
+
+class Iterate(NamedTuple):
+    """x_i^t and h_i^t, with the clients in front."""
+
+    x: Point
+    h: Point
+
+
+def scafflix(
+    gradients: Sequence[Gradient],
+    x_star: Sequence[Point],
+    alpha: Sequence[float],
+    gammas: Sequence[float],
+    p: float,
+    x0: Point,
+    h0: Sequence[Point],
+    thetas: Sequence[int],
+) -> list[Iterate]:
+    """Algorithm 1; `gradients` estimate grad f_i. Every iterate, the first included."""
+    n = len(gradients)
+    x = [np.array(x0) for _ in range(n)]
+    h = [np.array(h0[i]) for i in range(n)]
+    gamma = 1 / (sum(alpha[i] ** 2 / gammas[i] for i in range(n)) / n)  # step 2
+    iterates = [Iterate(np.array(x), np.array(h))]
+    for theta in thetas:
+        x_hat = []
+        for i in range(n):
+            x_tilde = alpha[i] * x[i] + (1 - alpha[i]) * x_star[i]  # step 7
+            g = gradients[i](x_tilde)  # step 8
+            x_hat.append(x[i] - gammas[i] / alpha[i] * (g - h[i]))  # step 9
+        if theta == 1:
+            x_bar = gamma / n * sum(alpha[j] ** 2 / gammas[j] * x_hat[j] for j in range(n))
+            for i in range(n):
+                x[i] = x_bar  # step 12
+                h[i] = h[i] + p * alpha[i] / gammas[i] * (x_bar - x_hat[i])  # step 13
+        else:
+            x = x_hat  # step 15
+        iterates.append(Iterate(np.array(x), np.array(h)))
+    return iterates
+
+
+def i_scaffnew(
+    gradients: Sequence[Gradient],
+    gammas: Sequence[float],
+    p: float,
+    x0: Point,
+    h0: Sequence[Point],
+    thetas: Sequence[int],
+) -> list[Iterate]:
+    """Algorithm 2."""
+    n = len(gradients)
+    x = [np.array(x0) for _ in range(n)]
+    h = [np.array(h0[i]) for i in range(n)]
+    gamma = 1 / (sum(1 / gammas[i] for i in range(n)) / n)  # step 2
+    iterates = [Iterate(np.array(x), np.array(h))]
+    for theta in thetas:
+        x_hat = [x[i] - gammas[i] * (gradients[i](x[i]) - h[i]) for i in range(n)]  # steps 6, 7
+        if theta == 1:
+            x_bar = gamma / n * sum(1 / gammas[j] * x_hat[j] for j in range(n))  # step 9
+            for i in range(n):
+                x[i] = x_bar  # step 10
+                h[i] = h[i] + p / gammas[i] * (x_bar - x_hat[i])  # step 11
+        else:
+            x = x_hat  # step 13
+        iterates.append(Iterate(np.array(x), np.array(h)))
+    return iterates
+
+
+def scaffnew(
+    gradients: Sequence[Gradient],
+    gamma: float,
+    p: float,
+    x0: Point,
+    h0: Sequence[Point],
+    thetas: Sequence[int],
+) -> list[Iterate]:
+    """Algorithm 2 of Mishchenko et al. (2022): one stepsize, a plain average."""
+    n = len(gradients)
+    x = [np.array(x0) for _ in range(n)]
+    h = [np.array(h0[i]) for i in range(n)]
+    iterates = [Iterate(np.array(x), np.array(h))]
+    for theta in thetas:
+        x_hat = [x[i] - gamma * (gradients[i](x[i]) - h[i]) for i in range(n)]
+        x = [sum(x_hat) / n] * n if theta == 1 else x_hat
+        h = [h[i] + p / gamma * (x[i] - x_hat[i]) for i in range(n)]
+        iterates.append(Iterate(np.array(x), np.array(h)))
+    return iterates
+
+
+def fedavg(
+    gradients: Sequence[Gradient], gamma: float, x0: Point, thetas: Sequence[int]
+) -> list[Iterate]:
+    """Local gradient steps, and a plain average where the coin says so; h stays 0."""
+    n = len(gradients)
+    x = [np.array(x0) for _ in range(n)]
+    h = np.zeros((n, *np.shape(x0)))
+    iterates = [Iterate(np.array(x), h)]
+    for theta in thetas:
+        x = [x[i] - gamma * gradients[i](x[i]) for i in range(n)]
+        if theta == 1:
+            x = [sum(x) / n] * n
+        iterates.append(Iterate(np.array(x), h))
+    return iterates
+
+
+def gd(gradient: Gradient, gamma: float, x0: Point, steps: int) -> list[Point]:
+    """x <- x - gamma grad f(x)."""
+    points = [np.array(x0)]
+    for _ in range(steps):
+        points.append(points[-1] - gamma * gradient(points[-1]))
+    return points
+
+
+def sgd(
+    gradients: Sequence[Gradient], alpha: Sequence[float], gamma: float, x0: Point, steps: int
+) -> list[Point]:
+    """x <- x - gamma (1/n) sum_i alpha_i g_i; the gradients take x and estimate grad f_i(x~_i)."""
+    n = len(gradients)
+    points = [np.array(x0)]
+    for _ in range(steps):
+        step = sum(alpha[i] * gradients[i](points[-1]) for i in range(n)) / n
+        points.append(points[-1] - gamma * step)
+    return points
+
+
+def nesterov(gradient: Gradient, gamma: float, mu: float, x0: Point, steps: int) -> list[Point]:
+    """Scheme 2.2.11 of Nesterov's lectures (2004), with L = 1/gamma."""
+    L = 1 / gamma
+    beta = (np.sqrt(L) - np.sqrt(mu)) / (np.sqrt(L) + np.sqrt(mu))
+    points, y = [np.array(x0)], np.array(x0)
+    for _ in range(steps):
+        points.append(y - gradient(y) / L)
+        y = points[-1] + beta * (points[-1] - points[-2])
+    return points
+
+
+def lyapunov(
+    iterate: Iterate,
+    alpha: Sequence[float],
+    gammas: Sequence[float],
+    p: float,
+    x_optimal: Point,
+    h_optimal: Sequence[Point],
+) -> float:
+    """Psi^t of Theorem 2; x~_i^t - x~_i* = alpha_i (x_i^t - x*)."""
+    n = len(alpha)
+    first = sum(
+        min(gammas) / gammas[i] * alpha[i] ** 2 * np.sum((iterate.x[i] - x_optimal) ** 2)
+        for i in range(n)
+    )
+    second = sum(gammas[i] * np.sum((iterate.h[i] - h_optimal[i]) ** 2) for i in range(n))
+    return float(first / n + min(gammas) / p**2 * second / n)
