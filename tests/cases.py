@@ -17,7 +17,8 @@ import reference
 import scafflix as sx
 from scafflix.engine import loop
 from scafflix.engine.planning import optima
-from scafflix.engine.streams import Stream, stream
+from scafflix.engine.run import schedule
+from scafflix.engine.streams import Stream, key
 from scafflix.methods import Method
 from scafflix.theory import Plan
 
@@ -104,9 +105,11 @@ def one_run(
 ) -> loop.Runs:
     """What the engine's loop takes, for a single run."""
     (optimum,) = optima(small, [person])
-    stacked = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (method, person.alpha, optimum))
-    keys = (stream(seed, purpose)[None] for purpose in (Stream.COIN, Stream.GRADIENT))
-    return loop.Runs(*stacked, *keys)
+    # as the engine stacks runs, so that the compiled program is the same
+    stacked = jax.tree.map(
+        lambda leaf: jnp.asarray(np.stack([leaf])), (method, person.alpha, optimum)
+    )
+    return loop.Runs(*stacked, key(seed, Stream.GRADIENT)[None])
 
 
 def follow(
@@ -126,15 +129,15 @@ def follow(
     snapshots = [_snapshot(runs, carry)]
     drawn = []
     for done in range(rounds):
-        steps = loop.schedule(runs.method, runs.coin, done, ROUNDS)
-        drawn.append(int(steps[0, 0]))
+        steps = schedule(sx.Run(person, method, seed), done, ROUNDS)
+        drawn.append(int(steps[0]))
         carry, _ = loop.advance(
             small.losses,
             person.x_star,
             runs,
             gradient or sx.gradients.Exact(),
             carry,
-            steps,
+            jnp.asarray(steps)[None],
             done,
             done + 1,
         )

@@ -41,6 +41,8 @@ class Personalization:
 
     def take(self, clients: NDArray[np.int64]) -> Personalization:
         """Some of the clients."""
+        if len(clients) == len(self.alpha):
+            return self
         return Personalization(
             self.alpha[clients], self.x_star[clients], self.gradient_norm[clients]
         )
@@ -104,7 +106,10 @@ def read_alpha(alpha: Alpha, clients: int) -> Floats:
     where = "alpha"
     if isinstance(alpha, str | Path):
         alpha, where = _parse(alpha)
-    values = np.asarray(alpha, dtype=np.float64)
+    try:
+        values = np.asarray(alpha, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ScafflixError(f"{where} is {alpha!r}; give numbers between 0 and 1.") from None
     if values.ndim == 0:
         values = np.full(clients, values)
     if values.shape != (clients,):

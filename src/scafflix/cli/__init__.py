@@ -7,7 +7,7 @@ import sys
 import typer
 
 from scafflix.cli import data, runs
-from scafflix.cli.display import ERR, install_warnings
+from scafflix.cli.display import ERR, warnings_as_sentences
 from scafflix.errors import ScafflixError
 
 app = typer.Typer(
@@ -27,9 +27,9 @@ app.add_typer(data.app, name="data")
 
 def main() -> None:
     """Run the command; what a user can mend is one sentence and exit code 2."""
-    install_warnings()
     try:
-        app()
+        with warnings_as_sentences():
+            app()
     except ScafflixError as error:
         ERR.print(f"[red]error:[/red] {error}", soft_wrap=True, markup=True)
         sys.exit(2)

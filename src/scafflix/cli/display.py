@@ -18,8 +18,8 @@ ERR = Console(stderr=True, highlight=False)
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Report]:
-    """A bar of rounds on the terminal; nothing where the output is not one."""
+def progress(*titles: str) -> Iterator[list[Report]]:
+    """A bar of rounds for each title on the terminal; nothing where the output is not one."""
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -32,21 +32,27 @@ def progress(title: str) -> Iterator[Report]:
         disable=not ERR.is_terminal,
     )
     with bar:
-        task = bar.add_task(title, total=1, state="data, local optima, compiling")
 
-        def report(done: int, total: int, gap: float) -> None:
-            bar.update(task, completed=done, total=total, state=f"gap {max(gap, 0.0):.1e}")
+        def reporter(title: str) -> Report:
+            task = bar.add_task(title, total=1, state="data, local optima, compiling")
 
-        yield report
+            def report(done: int, total: int, gap: float) -> None:
+                bar.update(task, completed=done, total=total, state=f"gap {max(gap, 0.0):.1e}")
 
+            return report
 
-def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """One yellow sentence for what theory does not cover."""
-    if issubclass(category, ScafflixWarning):
-        ERR.print(f"[yellow]warning:[/yellow] {message}", soft_wrap=True)
+        yield [reporter(title) for title in titles]
 
 
-def install_warnings() -> None:
-    """Show every warning of ours once, and nobody else's."""
-    warnings.simplefilter("once", ScafflixWarning)
-    warnings.showwarning = show_warning
+@contextmanager
+def warnings_as_sentences() -> Iterator[None]:
+    """What theory does not cover in one yellow sentence each; other warnings are not shown."""
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if issubclass(category, ScafflixWarning):
+            ERR.print(f"[yellow]warning:[/yellow] {message}", soft_wrap=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", ScafflixWarning)
+        warnings.showwarning = show
+        yield

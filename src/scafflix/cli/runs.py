@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +33,7 @@ def run(config: RunConfig, out: Out = None, force: Force = False) -> None:
     words = (Path(config.data).stem, config.method, f"alpha{config.alpha}", f"seed{config.seed}")
     folder = out or Path("runs") / _safe("-".join(words))
     check_new_folder(folder, force=force)
-    with progress(config.method) as report:
+    with progress(config.method) as (report,):
         record = experiment.execute(config, report)
     record.save(folder, force=force)
     _print_summary(record)
@@ -52,20 +55,20 @@ def demo(out: Out = None, force: Force = False) -> None:
 
 def _compare(config: CompareConfig, folder: Path, force: bool, title: str) -> None:
     check_new_folder(folder, force=force)
-    with progress("comparing") as report:
+    with progress("comparing") as (report,):
         records = experiment.compare(config, report)
     # drawing takes a second to import: only once there is something to draw
     from scafflix.report import curves, figures, page, tables
 
-    with new_folder(folder, force=force) as partial:
+    with new_folder(folder, force=force) as aside:
         for record in records:
             words = ("method", "stepsize", "alpha", "seed")
             name = "-".join(f"{record.config[word]}" for word in words)
-            (partial / "runs" / _safe(name)).mkdir(parents=True)
-            record.write(partial / "runs" / _safe(name))
-        curves.write_csv(records, partial / "curves.csv")
-        figures.save(figures.convergence(records), partial, "figure")
-        page.write(records, config.target, title, partial / "report.html")
+            (aside / "runs" / _safe(name)).mkdir(parents=True)
+            record.write(aside / "runs" / _safe(name))
+        curves.write_csv(records, aside / "curves.csv")
+        figures.save(figures.convergence(records), aside, "figure")
+        page.write(records, config.target, title, aside / "report.html")
     OUT.print(tables.to_target(records, config.target).on_terminal())
     OUT.print(tables.scores(records).on_terminal())
     OUT.print(f"figure: {folder / 'figure.png'}", soft_wrap=True)
@@ -107,24 +110,24 @@ def reproduce(
     check_new_folder(folder, force=force)
     settings = experiment.figure_settings(name)
     panels = settings.pop("panels")
-    records: list[Record] = []
-    for panel in panels:
-        config = configuration.build(CompareConfig, {**settings, "data": panel})
-        with progress(panel) as report:
-            records += experiment.compare(config, report, scores=False)
+    configs = [configuration.build(CompareConfig, {**settings, "data": data}) for data in panels]
+    with progress(*panels) as reports, ThreadPoolExecutor() as pool:
+        # XLA compiles on one core: the panels share the machine
+        compare_panel = partial(experiment.compare, scores=False)
+        records = list(itertools.chain(*pool.map(compare_panel, configs, reports)))
     from scafflix.report import curves, figures, tables
 
-    with new_folder(folder, force=force) as partial:
-        figures.save(figures.convergence(records, methods=("scafflix", "gd")), partial, name)
+    with new_folder(folder, force=force) as aside:
+        figures.save(figures.convergence(records, methods=("scafflix", "gd")), aside, name)
         figures.save(
             figures.convergence(records, methods=("scafflix", "scafflix:common")),
-            partial,
+            aside,
             f"{name}_stepsizes",
         )
-        curves.write_csv(records, partial / f"{name}.csv")
+        curves.write_csv(records, aside / f"{name}.csv")
         summaries = json.dumps([_facts(record) for record in records], indent=1)
-        (partial / f"{name}_runs.json").write_text(summaries + "\n")
-    OUT.print(tables.by_panel(records, config.target).on_terminal())
+        (aside / f"{name}_runs.json").write_text(summaries + "\n")
+    OUT.print(tables.by_panel(records, configs[0].target).on_terminal())
     OUT.print(f"figure: {folder / f'{name}.png'}", soft_wrap=True)
 
 

@@ -1,15 +1,14 @@
-"""How often and how long XLA compiled, counted for the whole process."""
+"""How often and how long XLA compiled, counted for each thread."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
 
 import jax
 
 
-@dataclass
-class Compilations:
-    """Programs compiled so far and the seconds spent on tracing, lowering and compiling."""
+class Compilations(threading.local):
+    """Programs compiled so far, and the seconds spent on tracing, lowering and compiling."""
 
     count: int = 0
     seconds: float = 0.0

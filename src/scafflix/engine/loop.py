@@ -21,8 +21,6 @@ from scafflix.personalize import mixture
 from scafflix.problem import Losses
 from scafflix.vector import Vector
 
-SMALLEST = 1e-300  # a uniform number whose logarithm is finite
-
 
 class Runs(NamedTuple):
     """What distinguishes the runs of a sweep; every leaf has the runs in front."""
@@ -30,8 +28,7 @@ class Runs(NamedTuple):
     method: Method
     alpha: Array  # [runs, clients]
     optimum: Optimum
-    coin: Array  # keys of the two streams
-    gradient: Array
+    gradient: Array  # keys of the stream of stochastic gradients
 
     @property
     def clients(self) -> Client:
@@ -55,19 +52,6 @@ class Metrics(NamedTuple):
     objective_gap: Array
     grad_norm_sq: Array
     lyapunov: Array
-
-
-@partial(jax.jit, static_argnames="capacity")
-def schedule(method: Method, coin: Array, first: Array, capacity: int) -> Array:
-    """K, the local steps, of the rounds after `first`: `[runs, capacity]`. Drawn from the seed
-    and the round alone, so that a server could tell its clients and a run can be resumed."""
-
-    def steps(method: Method, coin: Array, round: Array) -> Array:
-        key = jax.random.fold_in(coin, round)
-        return method.local_steps(jax.random.uniform(key, minval=SMALLEST))
-
-    rounds = first + 1 + jnp.arange(capacity)
-    return jax.vmap(jax.vmap(steps, (None, None, 0)), (0, 0, None))(method, coin, rounds)
 
 
 def lyapunov(run: Runs, x: Vector, states: Any) -> Array:

@@ -16,11 +16,11 @@ from jax import Array
 from numpy.typing import NDArray
 
 from scafflix import control
-from scafflix.engine import loop
+from scafflix.engine import loop, streams
 from scafflix.engine.compilation import COMPILATIONS
 from scafflix.engine.planning import optima, participants
 from scafflix.engine.recording import Outcome, Run, record
-from scafflix.engine.streams import Stream, stream
+from scafflix.engine.streams import Stream
 from scafflix.errors import ScafflixError, ScafflixWarning
 from scafflix.gradients import Exact, Gradient, check_batch
 from scafflix.methods.method import Method
@@ -71,6 +71,9 @@ def sweep(
     gradient = gradient or Exact()
     if rounds < 1:
         raise ScafflixError(f"rounds is {rounds}; it must be at least 1.")
+    for member in runs:
+        if member.seed < 0:
+            raise ScafflixError(f"seed is {member.seed}; it must be 0 or more.")
     check_batch(gradient, problem)
     x0 = _start_point(start, problem)
     groups = _groups(runs)
@@ -139,8 +142,7 @@ class _Batch:
             method=_stack([member.method for member in runs]),
             alpha=_stack([person.alpha for _, person in pairs]),
             optimum=_stack(self.optima),
-            coin=jnp.stack([stream(member.seed, Stream.COIN) for member in runs]),
-            gradient=jnp.stack([stream(member.seed, Stream.GRADIENT) for member in runs]),
+            gradient=jnp.stack([streams.key(member.seed, Stream.GRADIENT) for member in runs]),
         )
         self._check_stepsizes(strict)
         self.warm = isinstance(h0, str) and h0 == "warm"
@@ -225,21 +227,21 @@ class _Batch:
         while done < rounds:
             stop = min(rounds, done + chunk)
             began, compiled = time.perf_counter(), COMPILATIONS.seconds
-            steps = loop.schedule(self.stacked.method, self.stacked.coin, done, capacity)
+            steps = np.array([schedule(member, done, capacity) for member in self.runs])
             carry, metrics = loop.advance(
                 self.problem.losses,
                 self.x_star,
                 self.stacked,
                 self.gradient,
                 carry,
-                steps,
+                jnp.asarray(steps),
                 done,
                 stop,
             )
             # what stood before the chunk is measured again, so that the start is measured once
             fresh = slice(min(done, 1), 1 + stop - done)
             measured.append(jax.tree.map(partial(_columns, fresh), metrics))
-            drawn.append(np.asarray(steps)[:, : stop - done])
+            drawn.append(steps[:, : stop - done])
             self._check_finite(np.asarray(measured[-1].objective_gap), done + min(done, 1))
             seconds = time.perf_counter() - began - (COMPILATIONS.seconds - compiled)
             if progress is not None:
@@ -257,6 +259,12 @@ class _Batch:
                 f"{self.runs[members[0]].method.name} diverged: the objective is not finite "
                 f"after round {first + rounds[0]}; lower the stepsize."
             )
+
+
+def schedule(member: Run, first: int, number: int) -> NDArray[np.int64]:
+    """K, the local steps, of the rounds after `first`: from the seed and the round alone, so
+    that a server can tell its clients and a run can go on where it stopped."""
+    return member.method.local_steps(streams.uniforms(member.seed, Stream.COIN, first, number))
 
 
 def _nobody(x0: Array) -> Outcome:
@@ -277,7 +285,7 @@ def _start_point(start: str | Array, problem: Problem) -> Array:
     if isinstance(start, str):
         if start not in ("ones", "zeros"):
             raise ScafflixError(f"start is {start!r}; it must be ones or zeros.")
-        return jnp.full(problem.shape, 1.0 if start == "ones" else 0.0)
+        return jnp.full(problem.shape, 1.0 if start == "ones" else 0.0, float)
     if start.shape != problem.shape:
         raise ScafflixError(f"start has the shape {start.shape}; it must be {problem.shape}.")
     return jnp.asarray(start, float)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from enum import IntEnum
 
 import jax
+import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 
 class Stream(IntEnum):
@@ -15,6 +17,20 @@ class Stream(IntEnum):
     GRADIENT = 2
 
 
-def stream(seed: int, purpose: Stream) -> Array:
-    """The key of one stream of a seed."""
+def key(seed: int, purpose: Stream) -> Array:
+    """The key of a stream that the compiled program draws from."""
     return jax.random.fold_in(jax.random.key(seed), int(purpose))
+
+
+def uniforms(seed: int, purpose: Stream, first: int, number: int) -> NDArray[np.float64]:
+    """Numbers first, first + 1, ... of a stream in (0, 1], each from the seed and its place
+    alone, so that nothing before it need be drawn.
+
+    >>> bool(uniforms(0, Stream.COIN, 0, 5)[3] == uniforms(0, Stream.COIN, 3, 1)[0])
+    True
+    """
+    draws = [
+        np.random.Generator(np.random.Philox(key=[seed, int(purpose)], counter=place)).random()
+        for place in range(first, first + number)
+    ]
+    return 1.0 - np.array(draws)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 
 from scafflix.theory import Rate
@@ -77,13 +77,13 @@ def geometric(p: Number, uniform: Number) -> Number:
     >>> [int(geometric(0.5, u)) for u in (0.9, 0.3, 0.1)]
     [1, 2, 4]
     """
-    tosses = jnp.ceil(jnp.log(uniform) / jnp.log1p(-jnp.minimum(p, 1 - 1e-15)))
-    return jnp.maximum(1, tosses).astype(int)
+    tosses = np.ceil(np.log(uniform) / np.log1p(-min(p, 1 - 1e-15)))
+    return np.maximum(1, tosses).astype(int)
 
 
 def once(uniform: Number) -> Number:
     """One step a round."""
-    return jnp.ones((), int)
+    return np.ones_like(uniform, int)
 
 
 @jax.tree_util.register_dataclass
@@ -114,7 +114,7 @@ class Method:
     broadcast: Callable[[State], Point] = Partial(_send_model)
     # (client, state, x_hat, broadcast) -> state
     commit: Callable[[Client, State, Point, Point], State] = Partial(_change_nothing)
-    # a uniform number -> K, the local steps of a round
+    # uniform numbers in (0, 1] -> K, the local steps of as many rounds
     local_steps: Callable[[Number], Number] = Partial(once)
     # (client, state) -> h_i, which tends to grad f_i(x~_i*); None for a method without
     controls: Callable[[Client, State], Point | None] = Partial(_no_controls)

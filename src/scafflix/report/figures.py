@@ -91,7 +91,7 @@ def _draw(axes: Axes, family: Family, metric: str, style: Any, colour: Any) -> N
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
-    """For the eye, for the page and for print."""
+    """For the eye and for print."""
     figure.savefig(folder / f"{name}.png", dpi=150)
-    figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    figure.set_layout_engine("none")  # it stands; laying out again takes most of the time
     figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})

@@ -22,7 +22,7 @@ class Table(NamedTuple):
     def on_terminal(self) -> RichTable:
         table = RichTable(title=self.title, title_justify="left", header_style="bold")
         for number, name in enumerate(self.header):
-            table.add_column(name, justify="left" if number == 0 else "right")
+            table.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
         for row in self.rows:
             table.add_row(*row)
         return table
@@ -75,8 +75,8 @@ def by_panel(records: Sequence[Record], target: float) -> Table:
 
     pairs = dict.fromkeys((family.data, family.method) for family in found)
     return Table(
-        f"Rounds until the objective gap is {target:g}, and the largest Psi / bound of all runs",
-        ("data", "method", *(f"alpha {_alpha(alpha)}" for alpha in alphas), "Psi / bound"),
+        f"Rounds until the objective gap is {target:g}, by alpha; largest Psi / bound of all runs",
+        ("data", "method", *(_alpha(alpha) for alpha in alphas), "Psi / bound"),
         [row(*pair) for pair in pairs],
     )
 
@@ -88,24 +88,23 @@ def scores(records: Sequence[Record]) -> Table:
     metric = records[0].summary["metric"]
     percent = metric == "accuracy"
 
-    def cells(values: Floats) -> list[str]:
+    def cell(values: Floats) -> str:
         # the unlucky tenth: low accuracies, large errors
-        pair = (float(values.mean()), float(np.percentile(values, 10 if percent else 90)))
-        return [f"{100 * value:.1f} %" if percent else f"{value:.4g}" for value in pair]
+        mean, tenth = values.mean(), np.percentile(values, 10 if percent else 90)
+        return f"{100 * mean:.1f} / {100 * tenth:.1f} %" if percent else f"{mean:.4g} / {tenth:.4g}"
 
-    unlucky = "10th pct" if percent else "90th pct"
+    unlucky = "10th percentile" if percent else "90th percentile"
+    kinds = ("local", "global", "personal")
     rows = [
         (
             family.method,
             _alpha(family.alpha),
-            *cells(family.scores(part, "local")),
-            *cells(family.scores(part, "global")),
-            *cells(family.scores(part, "personal")),
+            *(cell(family.scores(part, kind)) for kind in kinds),
         )
         for family in found
     ]
-    header = ("method", "alpha", "local", unlucky, "global", unlucky, "personal", unlucky)
-    return Table(f"{part.capitalize()} {metric} over clients: mean and {unlucky}", header, rows)
+    title = f"{part.capitalize()} {metric} over clients: mean / {unlucky}"
+    return Table(title, ("method", "alpha", *kinds), rows)
 
 
 def certificates(records: Sequence[Record]) -> Table:

@@ -1,0 +1,185 @@
+"""What every method must do; a new one is tested here without being named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import scafflix as sx
+from cases import ALPHA, ROUNDS, SIZES, Case
+from scafflix.engine.planning import optima
+from scafflix.methods import METHODS, Client, Method
+from scafflix.vector import Vector
+
+N = len(SIZES)
+SHAPE = (3, 2)
+
+
+@pytest.fixture(params=METHODS)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def method(name: str, logistic_case: Case) -> Method:
+    return METHODS[name](logistic_case.plan)
+
+
+def keeps_controls(method: Method) -> bool:
+    client, x = Client(1.0, 1.0), np.ones(SHAPE)
+    return method.controls(client, method.init_client(client, x, x)) is not None
+
+
+def points(number: int, seed: int) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).normal(size=(number, *SHAPE))
+
+
+def two_rounds(
+    method: Method,
+    h0: NDArray[np.float64],
+    gradients: NDArray[np.float64],
+    wrap: Callable[[Any], Any],
+) -> list[Any]:
+    """Two rounds of two local steps by hand, client by client, and all that is seen on the way."""
+    clients = [Client(ALPHA[i], np.asarray(method.gamma)[i]) for i in range(N)]
+    x0 = wrap(np.full(SHAPE, 0.5))
+    server = method.init_server(x0)
+    states = [method.init_client(c, x0, wrap(h)) for c, h in zip(clients, h0, strict=True)]
+    seen = []
+    for round in range(2):
+        x = [method.broadcast(server)] * N
+        for step in range(2):
+            g = [wrap(gradients[(round * 2 + step) * N + i]) for i in range(N)]
+            x = [method.local_step(clients[i], states[i], x[i], g[i]) for i in range(N)]
+        sent = [method.upload(clients[i], states[i], x[i]) for i in range(N)]
+        mean = sent[0][1] * sent[0][0]
+        for message, weight in sent[1:]:
+            mean = mean + weight * message
+        server = method.combine(server, (1 / sum(weight for _, weight in sent)) * mean)
+        x_bar = method.broadcast(server)
+        states = [method.commit(clients[i], states[i], x[i], x_bar) for i in range(N)]
+        controls = [method.controls(clients[i], states[i]) for i in range(N)]
+        seen += [server.x, x_bar, *(h for h in controls if h is not None)]
+    return seen
+
+
+def by_hand(method: Method, wrap: Callable[[Any], Any]) -> list[Any]:
+    return two_rounds(method, points(N, 1), points(4 * N, 2), wrap)
+
+
+def test_the_name_is_the_one_it_is_registered_under(name: str, method: Method) -> None:
+    assert method.name == name
+    assert getattr(sx, name) is METHODS[name]
+
+
+def test_functions_take_numpy_arrays_and_return_them(method: Method) -> None:
+    assert all(type(point) is np.ndarray for point in by_hand(method, lambda a: a))
+
+
+def test_functions_do_the_same_on_trees_as_on_arrays(method: Method) -> None:
+    trees = by_hand(method, lambda a: Vector({"first": a[0], "others": [a[1:]]}))
+    for array, vector in zip(by_hand(method, lambda a: a), trees, strict=True):
+        joined = np.concatenate([vector.tree["first"][None], vector.tree["others"][0]])
+        np.testing.assert_array_equal(joined, array)
+
+
+def test_functions_do_the_same_when_compiled(method: Method) -> None:
+    @jax.jit
+    def compiled(h0: jax.Array, gradients: jax.Array) -> list[Any]:
+        return two_rounds(method, h0, gradients, lambda a: a)
+
+    found = compiled(points(N, 1), points(4 * N, 2))
+    for array, other in zip(by_hand(method, lambda a: a), found, strict=True):
+        np.testing.assert_allclose(other, array, rtol=1e-12, atol=1e-13)
+
+
+def test_hyperparameters_are_leaves_of_one_tree(name: str, logistic_case: Case) -> None:
+    make, plan = METHODS[name], logistic_case.plan
+    methods = [make(plan), make(plan, stepsize=1e-3, p=0.5), make(plan, stepsize=1e9)]
+    assert len({jax.tree.structure(method) for method in methods}) == 1
+    leaves = [np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(m)]) for m in methods]
+    assert len(leaves[0]) == len(leaves[1])
+    assert not np.array_equal(leaves[0], leaves[1], equal_nan=True)
+
+
+def test_a_compiled_program_serves_all_hyperparameters(name: str, logistic_case: Case) -> None:
+    traced = 0
+
+    @jax.jit
+    def first_step(method: Method, x: jax.Array) -> jax.Array:
+        nonlocal traced
+        traced += 1
+        client = Client(0.5, method.gamma[0])
+        return method.local_step(client, method.init_client(client, x, x), x, 2 * x)
+
+    make, plan = METHODS[name], logistic_case.plan
+    steps = [first_step(make(plan, stepsize=s), jnp.ones(SHAPE)) for s in (1e-3, 1e-2)]
+    assert traced == 1
+    assert (np.asarray(steps[0]) != np.asarray(steps[1])).all()
+
+
+def test_a_round_has_at_least_one_local_step(method: Method) -> None:
+    for uniform in (1e-300, 1e-9, 0.5, 1 - 1e-16):
+        assert int(method.local_steps(uniform)) >= 1
+
+
+def test_stepsizes_by_default_are_within_what_theory_allows(method: Method) -> None:
+    assert (method.gamma <= (1 + 1e-12) * method.limit).all()
+
+
+def test_the_weighted_sum_of_control_variates_is_conserved(method: Method) -> None:
+    if not keeps_controls(method):
+        pytest.skip(f"{method.name} keeps no control variates")
+    h0 = points(N, 1)
+    seen = two_rounds(method, h0, points(4 * N, 2), lambda a: a)
+    controls = np.array(seen[-N:])
+    before, after = (np.einsum("n,n...->...", ALPHA, h) for h in (h0, controls))
+    assert np.abs(controls - h0).max() > 1e-3  # they do move
+    np.testing.assert_allclose(after, before, rtol=1e-11, atol=1e-11)
+
+
+def test_the_optimum_is_a_fixed_point(name: str, case: Case) -> None:
+    # a method without control variates drifts off in several local steps: it gets one, by p = 1
+    method = METHODS[name](case.plan)
+    if not keeps_controls(method):
+        method = METHODS[name](case.plan, p=1.0)
+    (optimum,) = optima(case.problem, [case.person])
+    record = sx.run(case.problem, case.person, method, rounds=ROUNDS, start=optimum.x, h0=optimum.h)
+    np.testing.assert_allclose(record.models["global"], optimum.x, rtol=0, atol=1e-12)
+    assert record.metrics["lyapunov"].max() <= 1e-24
+
+
+def test_without_heterogeneity_every_method_reaches_the_optimum(name: str) -> None:
+    # all clients have the same data: even FedAvg has no drift
+    random = np.random.default_rng(0)
+    part = (random.normal(size=(12, 3)), random.normal(size=12))
+    federation = sx.data.from_clients({"a": part, "b": part})
+    problem = sx.Problem(federation, sx.models.linear(), 0.3)
+    person = sx.personalize(problem, 1.0)
+    record = sx.run(problem, person, METHODS[name](sx.plan(problem, person)), rounds=80)
+    assert record.metrics["objective_gap"][-1] <= 1e-12 * record.metrics["objective_gap"][0]
+
+
+@pytest.mark.parametrize("stepsize", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_stepsize_that_is_not_above_0_is_refused(
+    name: str, logistic_case: Case, stepsize: float
+) -> None:
+    with pytest.raises(sx.ScafflixError, match=f"stepsize is {stepsize}"):
+        METHODS[name](logistic_case.plan, stepsize=stepsize)
+
+
+@pytest.mark.parametrize("p", [0.0, -0.5, 1.5, float("nan")])
+def test_a_probability_outside_0_and_1_is_refused_by_methods_with_a_coin(
+    name: str, logistic_case: Case, p: float
+) -> None:
+    make, plan = METHODS[name], logistic_case.plan
+    if make(plan, p=0.5).p != 0.5:
+        pytest.skip(f"{name} has no coin")
+    with pytest.raises(sx.ScafflixError, match=f"p is {p:g}"):
+        make(plan, p=p)
