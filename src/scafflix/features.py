@@ -105,9 +105,9 @@ def grouped_sum(
     full_factor = np.zeros(groups.sum() * width)
     full_index[cell], full_factor[cell] = index, factor
     return GroupedSum(
-        jnp.asarray(full_index.reshape(-1, width)),
-        jnp.asarray(full_factor.reshape(-1, width)),
-        None if groups.max() == 1 else jnp.asarray(np.repeat(np.arange(segments), groups)),
+        jax.device_put(full_index.reshape(-1, width)),
+        jax.device_put(full_factor.reshape(-1, width)),
+        None if groups.max() == 1 else jax.device_put(np.repeat(np.arange(segments), groups)),
         segments,
     )
 
@@ -177,9 +177,9 @@ def _sparse(examples: Examples) -> Layout:
     sparse_rows = SparseRows(
         grouped_sum(entry, csr.data, row, rows),
         grouped_sum(row[by_entry], csr.data[by_entry], entry[by_entry], clients * dim),
-        jnp.asarray(csr.indptr),
-        jnp.asarray(np.pad(csr.indices, (0, 1))),  # one more entry: gathers need at least one
-        jnp.asarray(np.pad(csr.data, (0, 1))),
+        jax.device_put(csr.indptr),
+        jax.device_put(np.pad(csr.indices, (0, 1))),  # one more entry: gathers need at least one
+        jax.device_put(np.pad(csr.data, (0, 1))),
         clients,
         dim,
         int(np.diff(csr.indptr).max(initial=1)),
@@ -200,7 +200,9 @@ def _dense(examples: Examples) -> Layout:
     filled[place] = features
     owner = np.repeat(np.arange(len(counts)), blocks)
     dense_rows = DenseRows(
-        jnp.asarray(filled.reshape(-1, height, features.shape[1])), jnp.asarray(owner), len(counts)
+        jax.device_put(filled.reshape(-1, height, features.shape[1])),
+        jax.device_put(owner),
+        len(counts),
     )
     return Layout(dense_rows, place, np.repeat(owner, height))
 

@@ -5,6 +5,7 @@ All functions take several personalizations of one problem at once: the runs of 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -32,7 +33,7 @@ def evaluate(losses: Losses, alpha: Array, x_star: Array, x: Array) -> tuple[Arr
     return jnp.mean(losses.values(x_tilde), axis=1), _average(alpha, losses.gradients(x_tilde))
 
 
-@jax.jit
+@partial(jax.jit, compiler_options=newton.QUICK_COMPILATION)
 def optimum(losses: Losses, alpha: Array, x_star: Array) -> Optimum:
     """Minimize f~ for every run, from the mean of the local optima."""
     runs, shape = len(alpha), x_star.shape[1:]

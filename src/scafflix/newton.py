@@ -15,6 +15,8 @@ from jax import Array
 
 MOST_STEPS = 100
 MOST_CG_STEPS = 500
+# a solver runs for milliseconds once: for programs that use it, compile fast rather than well
+QUICK_COMPILATION = {"xla_backend_optimization_level": 0}
 
 
 class Solution(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def personalize(problem: Problem, alpha: Alpha) -> Personalization:
 def local_optima(problem: Problem) -> tuple[Array, Floats]:
     """x_i* = argmin f_i for all clients at once, and the gradient norms there."""
     constants = problem.constants  # says so where an optimum need not exist
-    solution = _local_optima(problem.losses, jnp.zeros((problem.n, *problem.shape)))
+    solution = _local_optima(problem.losses, np.zeros((problem.n, *problem.shape)))
     norms = np.asarray(solution.gradient_norm)
     worst = int(np.argmax(norms))
     if not norms[worst] <= TOLERANCE * max(1.0, float(constants.L[worst])):
@@ -82,7 +83,7 @@ def local_optima(problem: Problem) -> tuple[Array, Floats]:
     return solution.x.reshape(problem.n, *problem.shape), norms
 
 
-@jax.jit
+@partial(jax.jit, compiler_options=newton.QUICK_COMPILATION)
 def _local_optima(losses: Losses, x0: Array) -> newton.Solution:
     def stacked(x: Array) -> Array:
         return x.reshape(1, *x0.shape)

@@ -128,17 +128,17 @@ def losses(
     def placed(per_example: Floats) -> Array:
         per_row = np.zeros(len(owner))
         per_row[place] = per_example
-        return jnp.asarray(per_row)
+        return jax.device_put(per_row)
 
     return Losses(
         rows=rows,
         targets=placed(targets),
         weight=placed(np.repeat(1.0 / np.maximum(counts, 1), counts)),
-        owner=jnp.asarray(owner),
+        owner=jax.device_put(owner),
         norm_sq=placed(_row_norms_sq(examples.features)),
-        first=jnp.asarray(np.searchsorted(owner, np.arange(len(counts)))),
-        counts=jnp.asarray(counts),
-        l2=jnp.asarray(l2),
+        first=jax.device_put(np.searchsorted(owner, np.arange(len(counts)))),
+        counts=jax.device_put(counts),
+        l2=jax.device_put(np.float64(l2)),
         model=model,
         dim=int(examples.features.shape[1]),
         outputs=outputs,

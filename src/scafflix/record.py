@@ -85,6 +85,12 @@ class Record:
                 *_read_lines(folder / "metrics.jsonl"),
             ]
             clients = _read_lines(folder / "clients.jsonl")
+            for name, expected, found in (
+                ("metrics.jsonl", summary["rounds"], len(rows) - 1),
+                ("clients.jsonl", summary["n_clients"], len(clients)),
+            ):
+                if found != expected:
+                    raise ValueError(f"{name} has {found} lines instead of {expected}")
             models = load_file(folder / "models.safetensors")
             return Record(config, summary, _columns(rows), _columns(clients), models)
         except (OSError, ValueError, KeyError, SafetensorError) as error:

@@ -64,7 +64,7 @@ CASES = {
     "a word that sets nothing": (["--set", "alpha"], "key=value"),
     "a stepsize beyond theory under strict": (
         ["--stepsize", "100", "--strict"],
-        "is above 1/A_i",
+        "the largest for which convergence is proven",
     ),
     "a negative seed": (["--seed", "-1"], "seed is -1"),
 }

@@ -159,5 +159,5 @@ def test_an_interrupted_download_leaves_nothing_behind(server: str, cache: Path)
 
 
 def test_bundled_data_need_no_fetching() -> None:
-    with pytest.raises(ScafflixError, match="iris is bundled with scikit-learn"):
+    with pytest.raises(ScafflixError, match="iris comes with scikit-learn"):
         fetch("iris")

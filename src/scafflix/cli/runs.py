@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.table import Table
 
 from scafflix import config as configuration
@@ -154,12 +153,10 @@ def _print_summary(record: Record) -> None:
     part = "test" if "test_local" in record.clients else "train"
     for kind in ("local", "global", "personal"):
         scores = record.clients[f"{part}_{kind}"]
-        table.add_row(f"{part} {record.summary['metric']}, {kind}", _spread(scores))
+        worst = np.nanmin if record.summary["metric"] == "accuracy" else np.nanmax
+        words = f"mean {np.nanmean(scores):.4g}, worst client {worst(scores):.4g}"
+        table.add_row(f"{part} {record.summary['metric']}, {kind}", words)
     OUT.print(table)
-
-
-def _spread(scores: NDArray[np.float64]) -> str:
-    return f"mean {np.nanmean(scores):.4f}, worst {np.nanmin(scores):.4f}"
 
 
 def _words(value: Any) -> str:

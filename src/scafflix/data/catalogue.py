@@ -9,8 +9,8 @@ from pathlib import Path
 
 from scafflix.errors import ScafflixError
 
-LIBSVM = "LIBSVM binary classification page"
-SCIKIT_LEARN = "bundled with scikit-learn"
+LIBSVM = "LIBSVM"
+SCIKIT_LEARN = "scikit-learn"
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def fetch(
     """
     entry = entry_of(name)
     if entry.sha256 is None:
-        raise ScafflixError(f"{name} is {entry.source}, so there is nothing to fetch.")
+        raise ScafflixError(f"{name} comes with {entry.source}, so there is nothing to fetch.")
     target = cached(entry)
     if target.is_file() and digest(target) == entry.sha256:
         return target

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from scafflix import flix, theory
@@ -31,7 +30,7 @@ def optima(problem: Problem, persons: Sequence[Personalization]) -> list[Optimum
     """The FLIX optimum of each personalization, all at once; every client must take part."""
     alphas = np.array([person.alpha for person in persons])
     distinct, which = np.unique(alphas, axis=0, return_inverse=True)
-    found = flix.optimum(problem.losses, jnp.asarray(distinct), persons[0].x_star)
+    found = flix.optimum(problem.losses, jax.device_put(distinct), persons[0].x_star)
     found = jax.tree.map(np.asarray, found)
     return [jax.tree.map(lambda leaf, k=k: leaf[k], found) for k in which]
 

@@ -55,7 +55,23 @@ def record(problem: Problem, member: Run, outcome: Outcome, epsilon: float, scor
         "personal": np.asarray(person.mix(jnp.asarray(outcome.x))),
     }
     summary = _summary(problem, member, outcome, metrics, certificate, epsilon)
-    return Record({}, summary, metrics, _clients(problem, member, models, scores), models)
+    clients = _clients(problem, member, models, scores)
+    return Record(_asked(problem, member, metrics), summary, metrics, clients, models)
+
+
+def _asked(problem: Problem, member: Run, metrics: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    """As much of a configuration as is known without one."""
+    alpha = member.person.alpha
+    return {
+        "data": problem.federation.name,
+        "model": problem.model.name,
+        "l2": problem.l2,
+        "smoothness": problem.smoothness,
+        "method": member.method.name,
+        "alpha": float(alpha[0]) if (alpha == alpha[0]).all() else alpha.tolist(),
+        "rounds": len(metrics["round"]) - 1,
+        "seed": member.seed,
+    }
 
 
 def _metrics(

@@ -110,10 +110,12 @@ def start_lyapunov(
 
 
 def _groups(runs: Sequence[Run]) -> list[list[int]]:
-    """Runs that can share a program: the same kind of method on the same clients."""
+    """Runs that can share a program: the same kind of method, clients and local optima."""
     groups: dict[Any, list[int]] = defaultdict(list)
     for index, member in enumerate(runs):
-        groups[jax.tree.structure(member.method), member.person.active.tobytes()].append(index)
+        active, x_star = member.person.active, np.asarray(member.person.x_star)
+        shared = jax.tree.structure(member.method), active.tobytes(), hash(x_star.tobytes())
+        groups[shared].append(index)
     return list(groups.values())
 
 
@@ -133,14 +135,14 @@ class _Batch:
         h0: str | Array,
         strict: bool,
     ) -> None:
-        pairs = [participants(problem, member.person) for member in runs]
-        self.problem = pairs[0][0]
-        self.x_star = pairs[0][1].x_star
         self.runs, self.gradient, self.x0 = runs, gradient, x0
-        self.optima = optima(self.problem, [person for _, person in pairs])
+        self.problem, first = participants(problem, runs[0].person)
+        self.x_star = first.x_star
+        persons = [member.person.take(member.person.active) for member in runs]
+        self.optima = optima(self.problem, persons)
         self.stacked = loop.Runs(
             method=_stack([member.method for member in runs]),
-            alpha=_stack([person.alpha for _, person in pairs]),
+            alpha=_stack([person.alpha for person in persons]),
             optimum=_stack(self.optima),
             gradient=jnp.stack([streams.key(member.seed, Stream.GRADIENT) for member in runs]),
         )
@@ -152,7 +154,7 @@ class _Batch:
         alpha = self.stacked.alpha
         if isinstance(h0, str):
             if h0 == "zero":
-                return jnp.zeros((*alpha.shape, *self.problem.shape))
+                return jax.device_put(np.zeros((*alpha.shape, *self.problem.shape)))
             if h0 == "warm":
                 return _warm_controls(self.problem.losses, self.stacked, self.x_star, self.x0)
             raise ScafflixError(f"h0 is {h0!r}; it must be zero or warm.")
@@ -174,8 +176,8 @@ class _Batch:
             worst = int(np.argmax(gamma / limit))
             message = (
                 f"{member.method.name}: gamma_i = {gamma[worst]:.4g} of client "
-                f"{self.problem.federation.clients[worst]} is above 1/A_i = {limit[worst]:.4g}, "
-                "so that no convergence is guaranteed."
+                f"{self.problem.federation.clients[worst]} is above {limit[worst]:.4g}, "
+                "the largest for which convergence is proven (1/A_i for Scafflix)."
             )
             if strict:
                 raise ScafflixError(message)
@@ -206,7 +208,7 @@ class _Batch:
                 lyapunov=np.asarray(metrics.lyapunov[k]),
                 local_steps=steps[k],
                 optimum=self.optima[k],
-                first_messages=int(self.warm),
+                first_messages=int(self.warm and bool(jax.tree.leaves(carry.states))),
                 exact=isinstance(self.gradient, Exact),
                 timing=timing,
             )
@@ -234,7 +236,7 @@ class _Batch:
                 self.stacked,
                 self.gradient,
                 carry,
-                jnp.asarray(steps),
+                steps,
                 done,
                 stop,
             )
@@ -285,7 +287,7 @@ def _start_point(start: str | Array, problem: Problem) -> Array:
     if isinstance(start, str):
         if start not in ("ones", "zeros"):
             raise ScafflixError(f"start is {start!r}; it must be ones or zeros.")
-        return jnp.full(problem.shape, 1.0 if start == "ones" else 0.0, float)
+        return jax.device_put(np.full(problem.shape, 1.0 if start == "ones" else 0.0))
     if start.shape != problem.shape:
         raise ScafflixError(f"start has the shape {start.shape}; it must be {problem.shape}.")
     return jnp.asarray(start, float)
@@ -297,4 +299,4 @@ def _columns(chosen: slice, leaf: Array) -> NDArray[Any]:
 
 def _stack(trees: Sequence[Any]) -> Any:
     """One tree with the members in front, put on the device in one piece a leaf."""
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *trees)
+    return jax.tree.map(lambda *leaves: jax.device_put(np.stack(leaves)), *trees)

@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table as RichTable
 
 from scafflix.record import Record
-from scafflix.report.curves import Family, Floats, families
+from scafflix.report.curves import Family, families
 
 
 class Table(NamedTuple):
@@ -88,7 +88,10 @@ def scores(records: Sequence[Record]) -> Table:
     metric = records[0].summary["metric"]
     percent = metric == "accuracy"
 
-    def cell(values: Floats) -> str:
+    def cell(family: Family, kind: str) -> str:
+        if kind == "global" and not family.records[0].summary["n_active"]:
+            return "none"  # nobody takes part
+        values = family.scores(part, kind)
         # the unlucky tenth: low accuracies, large errors
         mean, tenth = values.mean(), np.percentile(values, 10 if percent else 90)
         return f"{100 * mean:.1f} / {100 * tenth:.1f} %" if percent else f"{mean:.4g} / {tenth:.4g}"
@@ -99,7 +102,7 @@ def scores(records: Sequence[Record]) -> Table:
         (
             family.method,
             _alpha(family.alpha),
-            *(cell(family.scores(part, kind)) for kind in kinds),
+            *(cell(family, kind) for kind in kinds),
         )
         for family in found
     ]
