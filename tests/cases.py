@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 import reference
 import scafflix as sx
 from scafflix.engine import loop
+from scafflix.engine.batch import schedule
 from scafflix.engine.planning import optima
-from scafflix.engine.run import schedule
 from scafflix.engine.streams import Stream, key
 from scafflix.methods import Method
 from scafflix.theory import Plan
@@ -120,7 +120,6 @@ def follow(
     rounds: int = ROUNDS,
     seed: int = 0,
     h0: Any = None,
-    gradient: sx.gradients.Gradient | None = None,
 ) -> Course:
     """Go round by round through the engine's loop, from x = 1, and look at the states."""
     runs = one_run(small, person, method, seed)
@@ -131,11 +130,10 @@ def follow(
     for done in range(rounds):
         steps = schedule(sx.Run(person, method, seed), done, ROUNDS)
         drawn.append(int(steps[0]))
-        carry, _ = loop.advance(
+        carry, *_ = loop.advance(
             small.losses,
             person.x_star,
             runs,
-            gradient or sx.gradients.Exact(),
             carry,
             jnp.asarray(steps)[None],
             done,

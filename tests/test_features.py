@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from scafflix.data import Examples
-from scafflix.features import WIDTH, DenseRows, SparseRows, layout
+from scafflix.features import DenseRows, SparseRows, layout
 
 COLUMNS = 3
+WIDEST = 32  # entries in a group
 
 
 def of_clients(features: object, counts: list[int]) -> Examples:
@@ -31,8 +32,8 @@ def long_rows() -> Examples:
     """One row and one column with more nonzeros than two groups hold, empty ones beside them."""
     counts, dim = [90, 3, 60], 400
     A = np.zeros((sum(counts), dim))
-    A[5, 10 : 10 + 2 * WIDTH + 7] = np.arange(1, 2 * WIDTH + 8)
-    A[: 2 * WIDTH + 9, 3] = 1.5
+    A[5, 10 : 10 + 2 * WIDEST + 7] = np.arange(1, 2 * WIDEST + 8)
+    A[: 2 * WIDEST + 9, 3] = 1.5
     A[91, 399] = -2.0
     A[100:150, 7] = np.linspace(-1, 1, 50)
     return of_clients(sparse.csr_array(A), counts)
@@ -74,8 +75,16 @@ def dot_t(rows: DenseRows | SparseRows, R: NDArray[np.float64]) -> jax.Array:
     return jax.jit(type(rows).dot_t)(rows, R)
 
 
-def batch(rows: DenseRows | SparseRows, chosen: NDArray[np.int64]) -> jax.Array:
-    return jax.jit(type(rows).batch)(rows, chosen)
+def batch_dot(
+    rows: DenseRows | SparseRows, chosen: NDArray[np.int64], x: NDArray[np.float64]
+) -> jax.Array:
+    return jax.jit(type(rows).batch_dot)(rows, chosen, x)
+
+
+def batch_dot_t(
+    rows: DenseRows | SparseRows, chosen: NDArray[np.int64], R: NDArray[np.float64]
+) -> jax.Array:
+    return jax.jit(type(rows).batch_dot_t)(rows, chosen, R)
 
 
 def test_a_row_times_the_parameters_of_its_client(examples: Examples) -> None:
@@ -105,11 +114,29 @@ def test_the_two_products_are_adjoint(examples: Examples) -> None:
     assert there == pytest.approx(back, rel=1e-12, abs=1e-12)
 
 
-def test_chosen_rows_are_the_rows_of_the_matrix(examples: Examples) -> None:
-    A = matrix(examples)
+@pytest.mark.parametrize("outputs", [(), (COLUMNS,)], ids=["one output", "several"])
+def test_chosen_rows_multiply_like_the_rows_of_the_matrix(
+    examples: Examples, outputs: tuple[int, ...]
+) -> None:
+    A, n, random = matrix(examples), len(examples.counts), np.random.default_rng(6)
     rows, place, _ = layout(examples)
-    chosen = np.random.default_rng(6).integers(0, len(A), size=(2, 5))
-    np.testing.assert_array_equal(batch(rows, place[chosen]), A[chosen])
+    # two runs, three rows for each client; which rows does not matter to the product
+    chosen = random.integers(0, len(A), size=(2, n, 3))
+    x = random.normal(size=(2, n, A.shape[1], *outputs))
+    R = random.normal(size=(2, n, 3, *outputs))
+    there = np.einsum("rnbd,rnd...->rnb...", A[chosen], x)
+    back = np.einsum("rnbd,rnb...->rnd...", A[chosen], R)
+    np.testing.assert_allclose(batch_dot(rows, place[chosen], x), there, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(batch_dot_t(rows, place[chosen], R), back, rtol=1e-12, atol=1e-12)
+
+
+def test_empty_cells_of_many_clients_and_features_take_no_room() -> None:
+    clients, dim = 500, 2000
+    column = np.arange(clients) % dim
+    A = sparse.csr_array((np.ones(clients), (np.arange(clients), column)), shape=(clients, dim))
+    rows, _, _ = layout(of_clients(A, [1] * clients))
+    held = sum(leaf.nbytes for leaf in jax.tree.leaves(rows))
+    assert held < 100 * clients  # one nonzero each, and not 2000 cells
 
 
 def test_every_row_knows_its_client(examples: Examples) -> None:

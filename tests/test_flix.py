@@ -27,7 +27,7 @@ def points(case: Case, seed: int = 0) -> NDArray[np.float64]:
 
 def test_value_and_gradient_are_those_of_the_reference(case: Case) -> None:
     x = points(case)
-    values, gradients = evaluate(case.problem.losses, ALPHAS, case.person.x_star, x)
+    values, gradients, _ = evaluate(case.problem.losses, ALPHAS, case.person.x_star, x)
     for r, alpha in enumerate(ALPHAS):
         f = objective(case, alpha)
         np.testing.assert_allclose(values[r], f.value(x[r]), rtol=1e-13)
@@ -40,7 +40,7 @@ def test_the_gradient_is_the_slope_of_the_value(case: Case) -> None:
         evaluate(case.problem.losses, ALPHAS, case.person.x_star, x + s * v)[0]
         for s in (step, -step)
     )
-    _, gradients = evaluate(case.problem.losses, ALPHAS, case.person.x_star, x)
+    _, gradients, _ = evaluate(case.problem.losses, ALPHAS, case.person.x_star, x)
     slope = np.sum((gradients * v).reshape(len(x), -1), axis=1)
     np.testing.assert_allclose((ahead - behind) / (2 * step), slope, rtol=1e-6, atol=1e-8)
 

@@ -210,15 +210,6 @@ def test_a_plan_for_a_batch_larger_than_a_client_is_refused_by_its_name(
         sx.plan(logistic_case.problem, logistic_case.person, gradient=Minibatch(8))
 
 
-def test_a_run_with_a_batch_larger_than_a_client_is_refused_by_its_name(
-    logistic_case: Case,
-) -> None:
-    problem, person = logistic_case.problem, logistic_case.person
-    method = sx.scafflix(logistic_case.plan)
-    with pytest.raises(sx.ScafflixError, match="batch is 8, but client client-3 has only 7"):
-        sx.run(problem, person, method, rounds=12, gradient=Minibatch(8))
-
-
 def test_the_variance_of_a_client_with_equal_rows_is_0_and_not_below() -> None:
     rows = np.full((6, 3), 0.1)
     federation = sx.data.from_clients({"a": (rows, [1.0] * 6), "b": (rows, [0.5] * 6)})

@@ -14,7 +14,13 @@ from cases import DIM, KINDS, L2, SIZES, Case, examples, federation, problem
 from scafflix.problem import Losses
 
 gradients = jax.jit(Losses.gradients)
-values = jax.jit(Losses.values)
+values_and_gradients = jax.jit(Losses.values_and_gradients)
+
+
+def values(losses: Losses, x: NDArray[np.float64]) -> jax.Array:
+    return values_and_gradients(losses, x)[0]
+
+
 hessian_products = jax.jit(Losses.hessian_products)
 scores = jax.jit(Losses.scores)
 

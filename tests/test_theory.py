@@ -150,7 +150,7 @@ def records(estimate: Gradient, name: str) -> list[sx.Record]:
     method = METHODS[name](tiny_plan(estimate))
     runs = [sx.Run(person, method, seed) for seed in range(SEEDS)]
     rounds = 400 if isinstance(estimate, Minibatch) else 60  # its stepsizes are small
-    return sx.sweep(problem, runs, rounds=rounds, gradient=estimate, scores=False)
+    return sx.sweep(problem, runs, rounds=rounds, scores=False)
 
 
 def refuted_after(estimate: Gradient, name: str, rate: Rate) -> list[int]:
@@ -212,7 +212,7 @@ def random_constants(seed: int, n: int = 6) -> tuple[Constants, Floats, Floats]:
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 1e3])
 def test_stepsizes_for_a_target_are_those_of_corollary_2(seed: int, epsilon: float) -> None:
     constants, A, C = random_constants(seed)
-    plan = advise(np.ones(6), constants, A, C, epsilon)
+    plan = advise(np.ones(6), constants, Noisy(1.0), A, C, epsilon)
     expected = [
         min(1 / A[i], epsilon * constants.mu.min() / (2 * C[i])) if C[i] > 0 else 1 / A[i]
         for i in range(6)
@@ -224,7 +224,8 @@ def test_stepsizes_for_a_target_are_those_of_corollary_2(seed: int, epsilon: flo
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 1e3])
 def test_the_noise_of_a_plan_for_a_target_is_at_most_half_of_it(seed: int, epsilon: float) -> None:
-    plan = advise(np.ones(6), *random_constants(seed), epsilon)
+    constants, A, C = random_constants(seed)
+    plan = advise(np.ones(6), constants, Noisy(1.0), A, C, epsilon)
     assert 0 < plan.rate.noise <= (1 + 1e-12) * epsilon / 2
 
 

@@ -191,7 +191,6 @@ def _sweep(
         problem,
         runs,
         rounds=config.rounds,
-        gradient=gradients.gradient(config.batch, config.noise),
         start=config.start,
         h0=config.h0,
         epsilon=config.epsilon,

@@ -6,6 +6,7 @@ are the runs of a sweep times the outputs of the model, so that one pass over th
     dot(W)     [rows, columns]       row j of client i:  a_j W_i
     dot_t(R)   [n, dim, columns]     client i:           sum of a_j^T R_j over its rows j
 
+`batch_dot` and `batch_dot_t` do the same for chosen rows `[runs, n, batch]` and x `[runs, n, ...]`.
 Neither layout pads a client to the size of the largest.
 """
 
@@ -25,9 +26,12 @@ from scipy import sparse
 from scafflix.data.federation import Examples
 
 SPARSE_BELOW = 0.25  # share of nonzeros under which gathers beat matrix products on a CPU
-WIDTH = 16  # entries that a gather sums in one group
 
 Index = NDArray[np.int64]
+
+_ROWS = jax.lax.GatherDimensionNumbers(
+    offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,)
+)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["blocks", "owner"], meta_fields=["clients"])
@@ -49,8 +53,13 @@ class DenseRows:
         G = jnp.einsum("bhd,bch->bcd", self.blocks, R.swapaxes(1, 2)).swapaxes(1, 2)
         return jax.ops.segment_sum(G, self.owner, self.clients, indices_are_sorted=True)
 
-    def batch(self, rows: Array) -> Array:
-        """The chosen rows `[..., dim]`."""
+    def batch_dot(self, rows: Array, x: Array) -> Array:
+        return jnp.einsum("rnbd,rnd...->rnb...", self._chosen(rows), x)
+
+    def batch_dot_t(self, rows: Array, R: Array) -> Array:
+        return jnp.einsum("rnbd,rnb...->rnd...", self._chosen(rows), R)
+
+    def _chosen(self, rows: Array) -> Array:
         return self.blocks.reshape(-1, self.blocks.shape[-1])[rows]
 
 
@@ -67,49 +76,68 @@ class GroupedSum:
     vectorized over columns; a scatter joins the groups of segments that need several.
     """
 
-    index: Array  # [groups, width]
-    factor: Array  # [groups, width], 0 where a group is not full
+    index: tuple[Array, ...]  # for each place in a group, [groups, 1]
+    factor: tuple[Array, ...]  # the same, 0 where a group is not full
     segment: Array | None  # [groups]; None where every segment is one group
     segments: int
 
     def __call__(self, X: Array) -> Array:
         def gather(X: Array) -> Array:
-            terms = (
-                X.at[self.index[:, k]].get(mode="promise_in_bounds") * self.factor[:, k, None]
-                for k in range(self.index.shape[1])
+            rows = partial(
+                jax.lax.gather,
+                X,
+                dimension_numbers=_ROWS,
+                slice_sizes=(1, X.shape[1]),
+                mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS,
             )
+            terms = (rows(i) * f for i, f in zip(self.index, self.factor, strict=True))
             return reduce(jnp.add, terms)
 
         # a branch that is always taken: without it XLA fuses the computation of X into the
         # gathers and repeats it at every use
-        groups = jax.lax.cond(self.index[0, 0] >= 0, gather, self._nothing, X)
+        groups = jax.lax.cond(self.index[0][0, 0] >= 0, gather, self._nothing, X)
         if self.segment is None:
             return groups
         return jax.ops.segment_sum(groups, self.segment, self.segments, indices_are_sorted=True)
 
     def _nothing(self, X: Array) -> Array:
-        return jnp.zeros((len(self.index), X.shape[1]))
+        return jnp.zeros((len(self.index[0]), X.shape[1]))
 
 
 def grouped_sum(
     index: Index, factor: NDArray[np.float64], segment: Index, segments: int
 ) -> GroupedSum:
-    """Group entries whose segments are in increasing order."""
+    """Group entries whose segments are in increasing order; an empty segment has no group."""
     counts = np.bincount(segment, minlength=segments)
-    longest = int(counts.max(initial=1))
-    width = max(1, longest) if longest <= 2 * WIDTH else WIDTH
-    groups = np.maximum(1, -(-counts // width))
+    width = _group_width(counts)
+    groups = -(-counts // width)
     rank = np.arange(len(segment)) - np.repeat(np.cumsum(counts) - counts, counts)
     cell = (np.cumsum(groups) - groups)[segment] * width + rank
-    full_index = np.zeros(groups.sum() * width, np.int32)
-    full_factor = np.zeros(groups.sum() * width)
+    # at least one group, of nothing, so that there is something to gather
+    size = max(1, int(groups.sum())) * width
+    full_index, full_factor = np.zeros(size, np.int32), np.zeros(size)
     full_index[cell], full_factor[cell] = index, factor
+    owners = np.repeat(np.arange(segments), groups) if groups.any() else np.zeros(1, np.int64)
     return GroupedSum(
-        jax.device_put(full_index.reshape(-1, width)),
-        jax.device_put(full_factor.reshape(-1, width)),
-        None if groups.max() == 1 else jax.device_put(np.repeat(np.arange(segments), groups)),
+        tuple(map(jax.device_put, np.hsplit(full_index.reshape(-1, width), width))),
+        tuple(map(jax.device_put, np.hsplit(full_factor.reshape(-1, width), width))),
+        None if (groups == 1).all() else jax.device_put(owners),
         segments,
     )
+
+
+def _group_width(counts: Index) -> int:
+    """The width with the least work: a slot costs one gather, joining a group about four."""
+    longest = max(1, int(counts.max(initial=1)))
+    widths = [width for width in (1, 2, 4, 8, 16, 32) if width < longest]
+    if longest <= 32:
+        widths.append(longest)
+
+    def work(width: int) -> int:
+        groups = -(-counts // width)
+        return int(groups.sum()) * (width if (groups == 1).all() else width + 4)
+
+    return min(widths, key=work)
 
 
 @partial(
@@ -136,18 +164,34 @@ class SparseRows:
     def dot_t(self, R: Array) -> Array:
         return self.backward(R).reshape(self.clients, self.dim, -1)
 
-    def batch(self, rows: Array) -> Array:
-        """The chosen rows `[..., dim]`."""
+    def batch_dot(self, rows: Array, x: Array) -> Array:
+        column, value = self._chosen(rows)
+        return _gather_dot(column, value, x)
+
+    def batch_dot_t(self, rows: Array, R: Array) -> Array:
+        column, value = self._chosen(rows)
+        return _scatter_dot(column, value, R, self.dim)
+
+    def _chosen(self, rows: Array) -> tuple[Array, Array]:
+        """Columns and values of the chosen rows, filled up with zeros to the longest."""
         entry = self.start[rows][..., None] + jnp.arange(self.longest)
         inside = entry < self.start[rows + 1][..., None]
         value = jnp.where(inside, self.value.at[entry].get(mode="clip"), 0.0)
-        column = self.column.at[entry].get(mode="clip")
-        return _scatter_rows(column, value, self.dim)
+        return self.column.at[entry].get(mode="clip"), value
 
 
-@partial(jnp.vectorize, signature="(k),(k)->(d)", excluded=(2,))
-def _scatter_rows(column: Array, value: Array, dim: int) -> Array:
-    return jnp.zeros(dim).at[column].add(value)
+@partial(jax.vmap, in_axes=(0, 0, 0))  # runs
+@partial(jax.vmap, in_axes=(0, 0, 0))  # clients
+def _gather_dot(column: Array, value: Array, x: Array) -> Array:
+    return jnp.einsum("bk,bk...->b...", value, x[column])
+
+
+def _scatter_dot(column: Array, value: Array, R: Array, dim: int) -> Array:
+    def one_client(column: Array, value: Array, R: Array) -> Array:
+        terms = jnp.einsum("bk,b...->bk...", value, R)
+        return jnp.zeros((dim, *R.shape[1:])).at[column].add(terms)
+
+    return jax.vmap(jax.vmap(one_client))(column, value, R)
 
 
 class Layout(NamedTuple):

@@ -26,11 +26,12 @@ class Optimum(NamedTuple):
     gradient_norm: Array  # [runs], ||grad f~(x*)||: how good it is
 
 
-def evaluate(losses: Losses, alpha: Array, x_star: Array, x: Array) -> tuple[Array, Array]:
-    """f~(x) `[runs]` and grad f~(x) = (1/n) sum_i alpha_i grad f_i(x~_i) `[runs, *shape]`,
-    for alpha `[runs, clients]` and x `[runs, *shape]`."""
+def evaluate(losses: Losses, alpha: Array, x_star: Array, x: Array) -> tuple[Array, Array, Array]:
+    """f~(x) `[runs]`, grad f~(x) = (1/n) sum_i alpha_i grad f_i(x~_i) `[runs, *shape]` and its
+    terms grad f_i(x~_i) `[runs, clients, *shape]`, for alpha `[runs, clients]`."""
     x_tilde = mixture(alpha, x[:, None], x_star[None])
-    return jnp.mean(losses.values(x_tilde), axis=1), _average(alpha, losses.gradients(x_tilde))
+    values, gradients = losses.values_and_gradients(x_tilde)
+    return jnp.mean(values, axis=1), _average(alpha, gradients), gradients
 
 
 @partial(jax.jit, compiler_options=newton.QUICK_COMPILATION)
@@ -47,15 +48,14 @@ def optimum(losses: Losses, alpha: Array, x_star: Array) -> Optimum:
         return _average(alpha, losses.hessian_products(x_tilde, v_tilde)).reshape(runs, -1)
 
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
-        value, gradient = evaluate(losses, alpha, x_star, points(x))
+        value, gradient, _ = evaluate(losses, alpha, x_star, points(x))
         return value, gradient.reshape(runs, -1)
 
     x0 = jnp.broadcast_to(jnp.mean(x_star, axis=0), (runs, *shape)).reshape(runs, -1)
     solution = newton.minimize(value_and_gradient, hessian_product, x0)
     x = points(solution.x)
-    x_tilde = mixture(alpha, x[:, None], x_star[None])
-    value = jnp.mean(losses.values(x_tilde), axis=1)
-    return Optimum(x, value, losses.gradients(x_tilde), solution.gradient_norm)
+    value, _, h = evaluate(losses, alpha, x_star, x)
+    return Optimum(x, value, h, solution.gradient_norm)
 
 
 def _average(alpha: Array, g: Array) -> Array:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -52,8 +53,8 @@ class Noisy:
 
     def estimate(self, losses: Losses, x: Array, keys: Array) -> Array:
         noise = jax.vmap(lambda key: jax.random.normal(key, x.shape[1:]))(keys)
-        scale = self.sigma / np.sqrt(np.prod(x.shape[2:]))
-        return losses.gradients(x) + scale * noise
+        sigma = jnp.reshape(self.sigma, (-1, *(1,) * (x.ndim - 1)))  # one for each run
+        return losses.gradients(x) + sigma / np.sqrt(np.prod(x.shape[2:])) * noise
 
     def expected_smoothness(
         self, problem: Problem, constants: Constants, x_optimal: Array

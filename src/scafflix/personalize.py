@@ -91,8 +91,12 @@ def _local_optima(losses: Losses, x0: Array) -> newton.Solution:
     def rows(x: Array) -> Array:
         return x.reshape(x0.shape[0], -1)
 
+    def evaluate(x: Array) -> tuple[Array, Array]:
+        values, gradients = losses.values_and_gradients(stacked(x))
+        return values[0], rows(gradients)
+
     return newton.minimize(
-        lambda x: (losses.values(stacked(x))[0], rows(losses.gradients(stacked(x)))),
+        evaluate,
         lambda x, v: rows(losses.hessian_products(stacked(x), stacked(v))),
         rows(x0),
     )

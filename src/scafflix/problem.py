@@ -5,7 +5,6 @@ f_i(x) = (1/n_i) sum_j loss(a_ij, b_ij; x) + (l2/2) ||x||^2
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -54,13 +53,21 @@ class Losses:
     dim: int
     outputs: tuple[int, ...]
 
-    def values(self, x: Array) -> Array:
-        """f_i(x_i): `[runs, clients]`."""
-        return self._client_means(self.model.loss, x) + 0.5 * self.l2 * _norms_sq(x)
+    def values_and_gradients(self, x: Array) -> tuple[Array, Array]:
+        """f_i(x_i) `[runs, clients]` and grad f_i(x_i) in the shape of x, in one pass."""
+        z = self._predict(x)
+        means = self._sum_over_rows(
+            self.model.loss(z, self.targets[:, None]) * self.weight[:, None]
+        )
+        values = means + 0.5 * self.l2 * _norms_sq(x)
+        return values, self._back(self.model.slope(z, self.targets[:, None])) + self.l2 * x
 
     def scores(self, x: Array) -> Array:
         """The model's metric over each client's examples, NaN where it has none."""
-        return jnp.where(self.counts > 0, self._client_means(self.model.score, x), jnp.nan)
+        score = self.model.score(self._predict(x), self.targets[:, None])
+        return jnp.where(
+            self.counts > 0, self._sum_over_rows(score * self.weight[:, None]), jnp.nan
+        )
 
     def gradients(self, x: Array) -> Array:
         """grad f_i(x_i), in the shape of x."""
@@ -78,9 +85,8 @@ class Losses:
 
     def batch_gradients(self, x: Array, rows: Array) -> Array:
         """The mean gradient over the chosen rows `[runs, clients, batch]`, in the shape of x."""
-        a = self.rows.batch(rows)
-        slope = self.model.slope(jnp.einsum("rnbd,rnd...->rnb...", a, x), self.targets[rows])
-        return jnp.einsum("rnbd,rnb...->rnd...", a, slope) / rows.shape[-1] + self.l2 * x
+        slope = self.model.slope(self.rows.batch_dot(rows, x), self.targets[rows])
+        return self.rows.batch_dot_t(rows, slope) / rows.shape[-1] + self.l2 * x
 
     def gradient_variances(self, x: Array) -> Array:
         """(1/n_i) sum_j ||grad f_ij(x_i) - grad f_i(x_i)||^2: `[runs, clients]`."""
@@ -99,10 +105,6 @@ class Losses:
         weighted = slope * self.weight.reshape(-1, *(1,) * (slope.ndim - 1))
         G = self.rows.dot_t(weighted.reshape(len(slope), -1))
         return jnp.moveaxis(G.reshape(*G.shape[:2], *slope.shape[1:]), 2, 0)
-
-    def _client_means(self, function: Callable[[Array, Array], Array], x: Array) -> Array:
-        per_row = function(self._predict(x), self.targets[:, None])
-        return self._sum_over_rows(per_row * self.weight[:, None])
 
     def _sum_over_rows(self, per_row: Array) -> Array:
         return jax.ops.segment_sum(per_row, self.owner, len(self.counts), indices_are_sorted=True).T

@@ -20,6 +20,7 @@ import numpy as np
 from jax import Array
 
 from scafflix.errors import ScafflixError
+from scafflix.gradients import Exact, Gradient
 from scafflix.problem import Constants, Floats
 
 
@@ -67,6 +68,7 @@ class Plan:
 
     alpha: Floats
     constants: Constants
+    gradient: Gradient  # how gradients are estimated
     A: Floats
     C: Floats
     gamma: Floats  # stepsizes by Corollary 1, or by Corollary 2 for a target epsilon
@@ -81,7 +83,7 @@ class Plan:
     @property
     def exact(self) -> bool:
         """Whether the gradients are exact."""
-        return not self.C.any() and bool((self.A <= self.constants.L).all())
+        return isinstance(self.gradient, Exact)
 
     @property
     def rate(self) -> Rate:
@@ -90,7 +92,12 @@ class Plan:
 
 
 def advise(
-    alpha: Floats, constants: Constants, A: Floats, C: Floats, epsilon: float | None = None
+    alpha: Floats,
+    constants: Constants,
+    gradient: Gradient,
+    A: Floats,
+    C: Floats,
+    epsilon: float | None = None,
 ) -> Plan:
     """gamma_i = 1/A_i and p = sqrt(min_i gamma_i mu_i) (Corollary 1); for a target E Psi <=
     epsilon, gamma_i = min(1/A_i, epsilon mu_min / (2 C_i)) (Corollary 2)."""
@@ -98,7 +105,8 @@ def advise(
     if epsilon is not None:
         with np.errstate(divide="ignore"):
             gamma = np.minimum(gamma, epsilon * constants.mu.min() / (2 * C))
-    return Plan(alpha, constants, A, C, gamma, probability(gamma, constants.mu), epsilon)
+    p = probability(gamma, constants.mu)
+    return Plan(alpha, constants, gradient, A, C, gamma, p, epsilon)
 
 
 def probability(gamma: Floats, mu: Floats) -> float:
@@ -108,7 +116,13 @@ def probability(gamma: Floats, mu: Floats) -> float:
 
 def chosen_stepsizes(given: float | Floats | None, advised: float | Floats, n: int) -> Floats:
     """One stepsize for each of n clients: what the user gave, else what theory advises."""
-    values = np.broadcast_to(np.asarray(advised if given is None else given, float), (n,))
+    values = np.asarray(advised if given is None else given, float)
+    if values.shape not in ((), (n,)):
+        raise ScafflixError(
+            f"stepsize has the shape {values.shape}; give one number, or one for each of the "
+            f"{n} clients that take part."
+        )
+    values = np.broadcast_to(values, (n,))
     if not (np.isfinite(values).all() and (values > 0).all()):
         raise ScafflixError(f"stepsize is {given}; it must be a finite number above 0.")
     return values

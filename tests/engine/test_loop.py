@@ -47,7 +47,7 @@ def test_the_weighted_sum_stays_0_with_stochastic_gradients(
 ) -> None:
     problem, person = logistic_case.problem, logistic_case.person
     plan = sx.plan(problem, person, gradient=gradient)
-    course = follow(problem, person, sx.scafflix(plan), gradient=gradient)
+    course = follow(problem, person, sx.scafflix(plan))
     assert weighted_sums(course).max() <= 1e-13
 
 
@@ -75,8 +75,8 @@ def test_round_by_round_is_the_same_as_all_at_once(
 ) -> None:
     problem, person = logistic_case.problem, logistic_case.person
     method = METHODS[name](sx.plan(problem, person, gradient=gradient))
-    course = follow(problem, person, method, gradient=gradient, seed=3)
-    record = sx.run(problem, person, method, rounds=ROUNDS, gradient=gradient, seed=3)
+    course = follow(problem, person, method, seed=3)
+    record = sx.run(problem, person, method, rounds=ROUNDS, seed=3)
     np.testing.assert_array_equal(record.models["global"], course.snapshots[-1].x)
     np.testing.assert_array_equal(record.metrics["local_steps"][1:], course.local_steps)
 

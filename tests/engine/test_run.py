@@ -8,7 +8,7 @@ import pytest
 
 import reference
 import scafflix as sx
-import scafflix.engine.run as engine
+import scafflix.engine.batch as engine
 from cases import ALPHA, ROUNDS, SIZES, Case
 from scafflix.engine.compilation import COMPILATIONS
 from scafflix.engine.planning import optima
@@ -88,9 +88,7 @@ def test_the_same_seed_gives_the_same_to_the_last_bit(
     logistic_case: Case, gradient: Gradient
 ) -> None:
     plan = sx.plan(logistic_case.problem, logistic_case.person, gradient=gradient)
-    first, second = (
-        run(logistic_case, method=sx.scafflix(plan), gradient=gradient, seed=4) for _ in range(2)
-    )
+    first, second = (run(logistic_case, method=sx.scafflix(plan), seed=4) for _ in range(2))
     assert_same(first, second)
 
 
@@ -102,9 +100,7 @@ def test_another_seed_gives_another_course(logistic_case: Case) -> None:
 def test_noise_differs_between_seeds(logistic_case: Case) -> None:
     plan = sx.plan(logistic_case.problem, logistic_case.person, gradient=Noisy(1.0))
     method = sx.sgd(plan)  # without a coin only the noise differs
-    first, second = (
-        run(logistic_case, method=method, gradient=Noisy(1.0), seed=seed) for seed in (0, 1)
-    )
+    first, second = (run(logistic_case, method=method, seed=seed) for seed in (0, 1))
     assert (first.metrics["objective_gap"][1:] != second.metrics["objective_gap"][1:]).all()
 
 
@@ -114,12 +110,11 @@ def test_chunks_change_nothing_to_the_last_bit(
 ) -> None:
     plan = sx.plan(logistic_case.problem, logistic_case.person, gradient=gradient)
     method, reports = sx.scafflix(plan), []
-    whole = run(logistic_case, method=method, gradient=gradient)
+    whole = run(logistic_case, method=method)
     monkeypatch.setattr(engine, "CHUNK_SECONDS", 1e-9)
     chunked = run(
         logistic_case,
         method=method,
-        gradient=gradient,
         progress=lambda *report: reports.append(report),
     )
     assert [report[0] for report in reports] == list(range(1, ROUNDS + 1))
@@ -152,7 +147,7 @@ def test_company_changes_only_the_rounding(logistic_case: Case, gradient: Gradie
         person = logistic_case.person.at(alpha)
         plan = sx.plan(problem, person, gradient=gradient)
         runs.append(sx.Run(person, sx.scafflix(plan), seed))
-    together = sx.sweep(problem, runs, rounds=ROUNDS, gradient=gradient)
+    together = sx.sweep(problem, runs, rounds=ROUNDS)
     for member, record in zip(runs, together, strict=True):
         alone = sx.run(
             problem,
@@ -160,7 +155,6 @@ def test_company_changes_only_the_rounding(logistic_case: Case, gradient: Gradie
             member.method,
             rounds=ROUNDS,
             seed=member.seed,
-            gradient=gradient,
         )
         assert_close(record, alone)
 

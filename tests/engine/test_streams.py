@@ -6,7 +6,7 @@ from scipy import stats
 
 import scafflix as sx
 from cases import Case
-from scafflix.engine.run import schedule
+from scafflix.engine.batch import schedule
 from scafflix.engine.streams import Stream, key, uniforms
 
 

@@ -110,8 +110,8 @@ def reproduce(
     settings = experiment.figure_settings(name)
     panels = settings.pop("panels")
     configs = [configuration.build(CompareConfig, {**settings, "data": data}) for data in panels]
-    with progress(*panels) as reports, ThreadPoolExecutor() as pool:
-        # XLA compiles on one core: the panels share the machine
+    # compiling hardly uses a second core: two panels at a time
+    with progress(*panels) as reports, ThreadPoolExecutor(max_workers=2) as pool:
         compare_panel = partial(experiment.compare, scores=False)
         records = list(itertools.chain(*pool.map(compare_panel, configs, reports)))
     from scafflix.report import curves, figures, tables

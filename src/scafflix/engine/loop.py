@@ -13,9 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from scafflix import flix, theory
+from scafflix import theory
 from scafflix.flix import Optimum
-from scafflix.gradients import Gradient
 from scafflix.methods.method import Client, Method
 from scafflix.personalize import mixture
 from scafflix.problem import Losses
@@ -28,7 +27,7 @@ class Runs(NamedTuple):
     method: Method
     alpha: Array  # [runs, clients]
     optimum: Optimum
-    gradient: Array  # keys of the stream of stochastic gradients
+    keys: Array  # of the stream of stochastic gradients
 
     @property
     def clients(self) -> Client:
@@ -44,14 +43,6 @@ class Carry(NamedTuple):
     iteration: Array  # t
     round: Array  # communications so far
     left: Array  # local steps until the next communication
-
-
-class Metrics(NamedTuple):
-    """What is measured before a chunk and after each of its rounds: `[runs, 1 + capacity]`."""
-
-    objective_gap: Array
-    grad_norm_sq: Array
-    lyapunov: Array
 
 
 def lyapunov(run: Runs, x: Vector, states: Any) -> Array:
@@ -115,13 +106,15 @@ def advance(
     losses: Losses,
     x_star: Array,
     runs: Runs,
-    gradient: Gradient,
     carry: Carry,
     steps: Array,
     first: Array,
     stop: Array,
-) -> tuple[Carry, Metrics]:
-    """Take every run from round `first` to round `stop`, by the schedule `steps` of K's."""
+) -> tuple[Carry, Array, Array]:
+    """Take every run from round `first` to round `stop`, by the schedule `steps` of K's.
+
+    Also returns the model and Psi before the first and after each round: `[runs, 1 + capacity]`.
+    """
     number, capacity = steps.shape
     everyone = jnp.arange(number)
     psi = jax.vmap(lyapunov)(runs, carry.server.x, carry.states)
@@ -129,8 +122,8 @@ def advance(
     def iterate(state: tuple[Carry, Array, Array]) -> tuple[Carry, Array, Array]:
         carry, models, psis = state
         x_tilde = mixture(runs.alpha, carry.x.tree, x_star[None])  # line 7
-        keys = jax.vmap(jax.random.fold_in)(runs.gradient, carry.iteration)
-        g = Vector(gradient.estimate(losses, x_tilde, keys))  # line 8
+        keys = jax.vmap(jax.random.fold_in)(runs.keys, carry.iteration)
+        g = Vector(runs.method.gradient.estimate(losses, x_tilde, keys))  # line 8
         x_hat = jax.vmap(_local_step)(runs, carry, g)  # line 9
         running = carry.round < stop
         talks = running & (carry.left == 1)
@@ -153,22 +146,10 @@ def advance(
         models = models.at[place].set(after.server.x.tree, mode="drop")
         return after, models, psis.at[place].set(psi, mode="drop")
 
-    carry, models, psis = jax.lax.while_loop(
+    models = jnp.zeros((number, capacity + 1, *x_star.shape[1:])).at[:, 0].set(carry.server.x.tree)
+    psis = jnp.zeros((number, capacity + 1)).at[:, 0].set(psi)
+    return jax.lax.while_loop(
         lambda state: jnp.any(state[0].round < stop),
         iterate,
-        (
-            carry._replace(left=steps[:, 0]),
-            jnp.zeros((number, capacity + 1, *x_star.shape[1:])).at[:, 0].set(carry.server.x.tree),
-            jnp.zeros((number, capacity + 1)).at[:, 0].set(psi),
-        ),
+        (carry._replace(left=steps[:, 0]), models, psis),
     )
-
-    def measure(slot: Array, measured: tuple[Array, Array]) -> tuple[Array, Array]:
-        value, slope = flix.evaluate(losses, runs.alpha, x_star, models[:, slot])
-        square = jnp.sum(slope.reshape(number, -1) ** 2, axis=1)
-        gaps, squares = measured
-        return gaps.at[:, slot].set(value - runs.optimum.value), squares.at[:, slot].set(square)
-
-    unmeasured = jnp.zeros((number, capacity + 1))
-    gaps, squares = jax.lax.fori_loop(0, 1 + stop - first, measure, (unmeasured, unmeasured))
-    return carry, Metrics(gaps, squares, psis)

@@ -54,4 +54,4 @@ def plan(
     else:
         (optimum,) = optima(problem, [person])
         A, C = gradient.expected_smoothness(problem, constants, person.mix(optimum.x))
-    return theory.advise(person.alpha, constants, A, C, epsilon)
+    return theory.advise(person.alpha, constants, gradient, A, C, epsilon)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from scafflix import theory
 from scafflix.flix import Optimum
+from scafflix.gradients import Exact
 from scafflix.methods.method import Client, Method
 from scafflix.personalize import Personalization
 from scafflix.problem import Floats, Losses, Problem
@@ -40,8 +42,8 @@ class Outcome(NamedTuple):
     lyapunov: Floats
     local_steps: NDArray[np.int64]
     optimum: Optimum | None  # None where nobody takes part
+    message_bits: tuple[int, int]  # that a client sends and receives in a communication
     first_messages: int  # communications before the first round
-    exact: bool
     timing: dict[str, float]
 
 
@@ -82,7 +84,7 @@ def _metrics(
     iterations = np.cumsum(outcome.local_steps)
     bound = share * method.rate.bound(iterations, outcome.lyapunov[0])
     rounds = np.arange(len(iterations))
-    up, down = message_bits(method, problem.shape)
+    up, down = outcome.message_bits
     messages = n * (rounds + outcome.first_messages)
     metrics = {
         "round": rounds,
@@ -103,7 +105,9 @@ def _metrics(
         np.asarray(method.gamma),
         float(method.p),
     )
-    return metrics, theory.certify(metrics["lyapunov"][1:], bound[1:], share * floor, outcome.exact)
+    exact = isinstance(method.gradient, Exact)
+    psi = metrics["lyapunov"]
+    return metrics, theory.certify(psi[1:], bound[1:], share * floor, exact)
 
 
 def _summary(
@@ -193,6 +197,7 @@ def message_bits(method: Method, shape: tuple[int, ...]) -> tuple[int, int]:
     return bits(sent), bits(received)
 
 
+@cache
 def versions() -> dict[str, str]:
     """What made the record."""
     packages = {name: version(name) for name in ("scafflix", "jax", "jaxlib", "numpy")}

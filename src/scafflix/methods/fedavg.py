@@ -31,6 +31,7 @@ def fedavg(plan: Plan, stepsize: float | None = None, p: float | None = None) ->
         limit=1 / plan.A,
         p=p,
         rate=NO_RATE,
+        gradient=plan.gradient,
         local_step=Partial(local_step),
         local_steps=Partial(geometric, p),
     )

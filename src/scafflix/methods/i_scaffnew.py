@@ -58,6 +58,7 @@ def i_scaffnew(
         limit=1 / plan.A,
         p=p,
         rate=theorem(gamma, p, mu, plan.A, plan.C),
+        gradient=plan.gradient,
         init_client=Partial(init_client),
         local_step=Partial(local_step),
         upload=Partial(upload),

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 from jax.tree_util import Partial
 
+from scafflix.gradients import Gradient
 from scafflix.theory import Rate
 
 Point = Any  # a Vector or an array
@@ -100,6 +101,7 @@ class Method:
     limit: Any  # [clients], the largest gamma for which theory speaks
     p: Any  # communications per iteration
     rate: Rate
+    gradient: Gradient  # what the stepsizes were made for
     # (client, x0, h0) -> state, with h0 an estimate of grad f_i(x~_i*)
     init_client: Callable[[Client, Point, Point], State] = Partial(_remember_nothing)
     # x0 -> server

@@ -58,6 +58,7 @@ def nesterov(plan: Plan, stepsize: float | None = None, p: float | None = None) 
         limit=square / smoothness,
         p=1.0,
         rate=Rate(1 / math.sqrt(kappa), kappa + 1, 0.0) if proven else NO_RATE,
+        gradient=plan.gradient,
         init_server=Partial(init_server),
         local_step=Partial(local_step),
         combine=Partial(combine),

@@ -41,5 +41,6 @@ def sgd(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Me
         limit=square / A,
         p=1.0,
         rate=Rate(float(step[0]) * strength, 1.0, noise) if within else NO_RATE,
+        gradient=plan.gradient,
         local_step=Partial(local_step),
     )

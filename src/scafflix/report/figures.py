@@ -43,8 +43,18 @@ def convergence(records: Sequence[Record], methods: Sequence[str] | None = None)
     )
     single = len(panels) == 1
     shape = (1, len(LABELS)) if single else (len(LABELS), len(panels))
-    figure = Figure(figsize=(0.8 + 4.4 * shape[1], 1.1 + 3.1 * shape[0]), layout="constrained")
+    width, height = 0.8 + 4.4 * shape[1], 1.1 + 3.1 * shape[0]
+    figure = Figure(figsize=(width, height))
     grid = figure.subplots(*shape, squeeze=False, sharex="col")
+    # margins in inches: an automatic layout would draw everything twice
+    figure.subplots_adjust(
+        left=0.85 / width,
+        right=1 - 0.15 / width,
+        bottom=0.95 / height,
+        top=1 - 0.35 / height,
+        wspace=0.22,
+        hspace=0.08,
+    )
     for column, panel in enumerate(panels):
         for row, (metric, label) in enumerate(LABELS.items()):
             axes = grid[0, row] if single else grid[row, column]
@@ -64,7 +74,7 @@ def convergence(records: Sequence[Record], methods: Sequence[str] | None = None)
         for alpha, colour in colours.items()
     ]
     columns = min(len(handles), 4 * shape[1])
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
+    figure.legend(handles=handles, loc="lower center", ncols=columns, frameon=False)
     return figure
 
 
@@ -87,11 +97,11 @@ def _draw(axes: Axes, family: Family, metric: str, style: Any, colour: Any) -> N
     if (low < high).any():
         axes.fill_between(rounds, low, high, color=colour, alpha=0.15, lw=0)
     axes.grid(visible=True, which="major", alpha=0.3)
+    axes.minorticks_off()
     axes.set_xlim(0, rounds[-1] or 1)
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
     """For the eye and for print."""
     figure.savefig(folder / f"{name}.png", dpi=150)
-    figure.set_layout_engine("none")  # it stands; laying out again takes most of the time
     figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})

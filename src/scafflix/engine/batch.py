@@ -1,0 +1,181 @@
+"""Runs that go through one compiled program side by side."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from scafflix import control
+from scafflix.engine import loop, streams
+from scafflix.engine.compilation import COMPILATIONS
+from scafflix.engine.evaluation import evaluate
+from scafflix.engine.planning import optima, participants
+from scafflix.engine.recording import Outcome, Run, message_bits
+from scafflix.engine.streams import Stream
+from scafflix.errors import ScafflixError, ScafflixWarning
+from scafflix.personalize import mixture
+from scafflix.problem import Losses, Problem
+
+CHUNK_SECONDS = 0.5  # how long the compiled loop runs between two reports of progress
+LARGEST_CHUNK = 4096  # rounds
+LARGEST_TRACE = 2**26  # bytes for the models of a chunk's rounds
+
+Report = Callable[[int, float], None]  # rounds done, the largest objective gap
+
+
+class Batch:
+    """Runs of one kind of method from one start, on the clients that take part in them."""
+
+    def __init__(
+        self, problem: Problem, runs: Sequence[Run], x0: Array, h0: str | Array, strict: bool
+    ) -> None:
+        self.runs, self.x0 = runs, x0
+        self.problem, first = participants(problem, runs[0].person)
+        self.x_star = first.x_star
+        persons = [member.person.take(member.person.active) for member in runs]
+        self.optima = optima(self.problem, persons)
+        self.stacked = loop.Runs(
+            method=_stack([member.method for member in runs]),
+            alpha=_stack([person.alpha for person in persons]),
+            optimum=_stack(self.optima),
+            keys=jnp.stack([streams.key(member.seed, Stream.GRADIENT) for member in runs]),
+        )
+        self._check_stepsizes(strict)
+        self.warm = isinstance(h0, str) and h0 == "warm"
+        self.h0 = self._start_controls(h0, problem.n)
+
+    def _check_stepsizes(self, strict: bool) -> None:
+        """Name the worst stepsize that theory does not cover, with both numbers."""
+        for member in self.runs:
+            gamma, limit = np.asarray(member.method.gamma), np.asarray(member.method.limit)
+            if not (gamma > (1 + 1e-12) * limit).any():
+                continue
+            worst = int(np.argmax(gamma / limit))
+            message = (
+                f"{member.method.name}: gamma_i = {gamma[worst]:.4g} of client "
+                f"{self.problem.federation.clients[worst]} is above {limit[worst]:.4g}, "
+                "the largest for which convergence is proven (1/A_i for Scafflix)."
+            )
+            if strict:
+                raise ScafflixError(message)
+            warnings.warn(message, ScafflixWarning, stacklevel=5)
+
+    def _start_controls(self, h0: str | Array, clients: int) -> Array:
+        alpha = self.stacked.alpha
+        if isinstance(h0, str):
+            if h0 == "zero":
+                return jax.device_put(np.zeros((*alpha.shape, *self.problem.shape)))
+            if h0 == "warm":
+                return _warm_controls(self.problem.losses, self.stacked, self.x_star, self.x0)
+            raise ScafflixError(f"h0 is {h0!r}; it must be zero or warm.")
+        if h0.shape != (clients, *self.problem.shape):
+            raise ScafflixError(
+                f"h0 has the shape {h0.shape}; it must be {(clients, *self.problem.shape)}."
+            )
+        given = jnp.asarray(h0)[self.runs[0].person.active]
+        for row in alpha:
+            control.check(given, row)
+        return jnp.broadcast_to(given, (len(alpha), *given.shape))
+
+    def start_lyapunov(self) -> NDArray[np.float64]:
+        """Psi^0 of every run."""
+        carry = loop.start(self.stacked, self.x0, self.h0)
+        return np.asarray(jax.vmap(loop.lyapunov)(self.stacked, carry.server.x, carry.states))
+
+    def outcomes(self, rounds: int, report: Report | None) -> list[Outcome]:
+        """Run all rounds, in chunks of about equal duration; their size changes no result."""
+        began, compiled = time.perf_counter(), COMPILATIONS.seconds
+        carry = loop.start(self.stacked, self.x0, self.h0)
+        bytes_per_round = 8 * len(self.runs) * self.problem.size
+        capacity = max(1, min(rounds, LARGEST_CHUNK, LARGEST_TRACE // bytes_per_round))
+        chunk = capacity if report is None else 1
+        nothing = np.zeros((len(self.runs), 1), int)
+        # gap, squared gradient norm, Psi and K: the start, then a column a round
+        columns: list[tuple[NDArray[Any], ...]] = []
+        done = 0
+        while done < rounds:
+            stop = min(rounds, done + chunk)
+            chunk_began, chunk_compiled = time.perf_counter(), COMPILATIONS.seconds
+            steps = np.array([schedule(member, done, capacity) for member in self.runs])
+            carry, models, psi = loop.advance(
+                self.problem.losses, self.x_star, self.stacked, carry, steps, done, stop
+            )
+            # what stood before the chunk is the start the first time, and else measured already
+            fresh = slice(min(done, 1), 1 + stop - done)
+            gap, square = self._measure(np.asarray(models)[:, fresh], first=done + min(done, 1))
+            drawn = steps[:, : stop - done]
+            drawn = drawn if done else np.concatenate([nothing, drawn], axis=1)
+            columns.append((gap, square, np.asarray(psi)[:, fresh], drawn))
+            if report is not None:
+                report(stop, float(gap[:, -1].max()))
+                compiling = COMPILATIONS.seconds - chunk_compiled
+                seconds = max(1e-6, time.perf_counter() - chunk_began - compiling)
+                chunk = int(np.clip((stop - done) * CHUNK_SECONDS / seconds, 1, capacity))
+            done = stop
+        compile_seconds = COMPILATIONS.seconds - compiled
+        timing = {
+            "seconds": max(0.0, time.perf_counter() - began - compile_seconds) / len(self.runs),
+            "compile_seconds": compile_seconds,
+            "runs_side_by_side": len(self.runs),
+        }
+        joined = [np.concatenate(parts, axis=1) for parts in zip(*columns, strict=True)]
+        # only a method that remembers something has control variates to warm
+        first_messages = int(self.warm and bool(jax.tree.leaves(carry.states)))
+        final = np.asarray(carry.server.x.tree)
+        bits = message_bits(self.runs[0].method, self.problem.shape)
+        return [
+            Outcome(
+                x=final[k],
+                objective_gap=joined[0][k],
+                grad_norm_sq=joined[1][k],
+                lyapunov=joined[2][k],
+                local_steps=joined[3][k],
+                optimum=optimum,
+                message_bits=bits,
+                first_messages=first_messages,
+                timing=timing,
+            )
+            for k, optimum in enumerate(self.optima)
+        ]
+
+    def _measure(
+        self, models: NDArray[np.float64], first: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Objective gap and squared gradient norm of rounds `first`, `first + 1`, ..."""
+        value, square = evaluate(
+            self.problem.losses, self.x_star, np.asarray(self.stacked.alpha), models
+        )
+        gap = value - np.asarray(self.stacked.optimum.value)[:, None]
+        rounds, members = np.nonzero(~np.isfinite(gap.T))
+        if len(rounds):
+            raise ScafflixError(
+                f"{self.runs[members[0]].method.name} diverged: the objective is not finite "
+                f"after round {first + rounds[0]}; lower the stepsize."
+            )
+        return gap, square
+
+
+def schedule(member: Run, first: int, number: int) -> NDArray[np.int64]:
+    """K, the local steps, of the rounds after `first`: from the seed and the round alone, so
+    that a server can tell its clients and a run can go on where it stopped."""
+    return member.method.local_steps(streams.uniforms(member.seed, Stream.COIN, first, number))
+
+
+@jax.jit
+def _warm_controls(losses: Losses, runs: loop.Runs, x_star: Array, x0: Array) -> Array:
+    """h_i^0 = grad f_i(x~_i^0), projected onto sum_i alpha_i h_i = 0."""
+    x_tilde = mixture(runs.alpha, x0[None, None], x_star[None])
+    return jax.vmap(control.project)(losses.gradients(x_tilde), runs.alpha, runs.method.gamma)
+
+
+def _stack(trees: Sequence[Any]) -> Any:
+    """One tree with the members in front, put on the device in one piece a leaf."""
+    return jax.tree.map(lambda *leaves: jax.device_put(np.stack(leaves)), *trees)
