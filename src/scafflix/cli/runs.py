@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from scafflix import config as configuration
@@ -21,6 +23,7 @@ from scafflix.cli.display import OUT, progress
 from scafflix.cli.options import configured
 from scafflix.config import CompareConfig, RunConfig
 from scafflix.record import Record, check_new_folder, new_folder
+from scafflix.report import tables
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder to write.", metavar="DIR")]
 Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
@@ -57,7 +60,7 @@ def _compare(config: CompareConfig, folder: Path, force: bool, title: str) -> No
     with progress("comparing") as (report,):
         records = experiment.compare(config, report)
     # drawing takes a second to import: only once there is something to draw
-    from scafflix.report import curves, figures, page, tables
+    from scafflix.report import curves, figures, page
 
     with new_folder(folder, force=force) as aside:
         for record in records:
@@ -78,18 +81,10 @@ def _compare(config: CompareConfig, folder: Path, force: bool, title: str) -> No
 def plan(config: RunConfig) -> None:
     """Constants, stepsizes, p, and predicted rounds and megabytes, before anything runs."""
     made = experiment.forecast(config)
-    table = Table(show_header=False, title="Plan", title_justify="left")
-    for name, value in made.facts.items():
-        table.add_row(name, _words(value))
-    OUT.print(table)
-    rivals = Table(
-        title=f"Predicted for Psi <= {made.epsilon:g}", title_justify="left", header_style="bold"
-    )
-    for column in ("method", "p", "zeta", "iterations", "rounds", "megabytes"):
-        rivals.add_column(column, justify="left" if column == "method" else "right")
-    for row in made.methods:
-        rivals.add_row(*map(_words, row))
-    OUT.print(rivals)
+    _print_facts("Plan", made.facts)
+    header = ("method", "p", "zeta", "iterations", "rounds", "megabytes")
+    rows = [tuple(map(_words, row)) for row in made.methods]
+    OUT.print(tables.Table(f"Predicted for Psi <= {made.epsilon:g}", header, rows).on_terminal())
 
 
 class FigureName(StrEnum):
@@ -114,7 +109,7 @@ def reproduce(
     with progress(*panels) as reports, ThreadPoolExecutor(max_workers=2) as pool:
         compare_panel = partial(experiment.compare, scores=False)
         records = list(itertools.chain(*pool.map(compare_panel, configs, reports)))
-    from scafflix.report import curves, figures, tables
+    from scafflix.report import curves, figures
 
     with new_folder(folder, force=force) as aside:
         figures.save(figures.convergence(records, methods=("scafflix", "gd")), aside, name)
@@ -138,24 +133,30 @@ def _facts(record: Record) -> dict[str, Any]:
 
 
 def _print_summary(record: Record) -> None:
-    table = Table(show_header=False, title="Run", title_justify="left")
+    summary, clients = record.summary, record.clients
     shown = (
         "method n_clients n_active dim p zeta kappa_max gamma_min gamma_max rounds iterations "
         "final_gap predicted_rounds seconds compile_seconds"
     )
-    for name in shown.split():
-        table.add_row(name, _words(record.summary[name]))
-    certificate = record.summary["certificate"]
+    facts = {name: summary[name] for name in shown.split()}
+    certificate = summary["certificate"]
     if certificate is not None:
         verdict = "holds" if certificate["holds"] else "exceeded"
         ratio, at = certificate["worst_ratio"], certificate["worst_round"]
-        table.add_row("certificate", f"{verdict}: Psi / bound at most {ratio:.3f} (round {at})")
-    part = "test" if "test_local" in record.clients else "train"
+        facts["certificate"] = f"{verdict}: Psi / bound at most {ratio:.3f} (round {at})"
+    part = "test" if "test_local" in clients else "train"
+    worst = np.nanmin if summary["metric"] == "accuracy" else np.nanmax
     for kind in ("local", "global", "personal"):
-        scores = record.clients[f"{part}_{kind}"]
-        worst = np.nanmin if record.summary["metric"] == "accuracy" else np.nanmax
+        scores = clients[f"{part}_{kind}"]
         words = f"mean {np.nanmean(scores):.4g}, worst client {worst(scores):.4g}"
-        table.add_row(f"{part} {record.summary['metric']}, {kind}", words)
+        facts[f"{part} {summary['metric']}, {kind}"] = words
+    _print_facts("Run", facts)
+
+
+def _print_facts(title: str, facts: Mapping[str, Any]) -> None:
+    table = Table(title=title, title_justify="left", show_header=False, box=SIMPLE_HEAD)
+    for name, value in facts.items():
+        table.add_row(name, _words(value))
     OUT.print(table)
 
 

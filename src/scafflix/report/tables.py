@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 
 from scafflix.record import Record
@@ -20,7 +21,9 @@ class Table(NamedTuple):
     rows: list[tuple[str, ...]]
 
     def on_terminal(self) -> RichTable:
-        table = RichTable(title=self.title, title_justify="left", header_style="bold")
+        table = RichTable(
+            title=self.title, title_justify="left", header_style="bold", box=SIMPLE_HEAD
+        )
         for number, name in enumerate(self.header):
             table.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
         for row in self.rows:
@@ -75,8 +78,8 @@ def by_panel(records: Sequence[Record], target: float) -> Table:
 
     pairs = dict.fromkeys((family.data, family.method) for family in found)
     return Table(
-        f"Rounds until the objective gap is {target:g}, by alpha; largest Psi / bound of all runs",
-        ("data", "method", *(_alpha(alpha) for alpha in alphas), "Psi / bound"),
+        f"Rounds until the objective gap is {target:g}, by alpha, and the worst Psi/bound",
+        ("data", "method", *(_alpha(alpha) for alpha in alphas), "ratio"),
         [row(*pair) for pair in pairs],
     )
 
