@@ -7,11 +7,13 @@ smoothness and the smallest strong convexity of all the f~_i together.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jax.tree_util import Partial
 
-from scafflix.methods.i_scaffnew import State, commit, controls, init_client, local_step
-from scafflix.methods.method import Client, Method, Number, Point, geometric
-from scafflix.theory import Plan, chosen_probability, chosen_stepsizes, probability, theorem
+from scafflix.methods.i_scaffnew import State, i_scaffnew
+from scafflix.methods.method import Client, Method, Number, Point
+from scafflix.theory import Plan
 
 
 def upload(client: Client, state: State, x_hat: Point) -> tuple[Point, Number]:
@@ -20,21 +22,6 @@ def upload(client: Client, state: State, x_hat: Point) -> tuple[Point, Number]:
 
 
 def scaffnew(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Method:
-    """Scaffnew with the largest stepsize that suits every client, or with a given one."""
-    step = chosen_stepsizes(stepsize, (plan.gamma / plan.alpha**2).min(), plan.n)
-    gamma, mu = step * plan.alpha**2, plan.constants.mu
-    p = chosen_probability(p, probability(gamma, mu))
-    return Method(
-        name="scaffnew",
-        gamma=gamma,
-        limit=1 / plan.A,
-        p=p,
-        rate=theorem(gamma, p, mu, plan.A, plan.C),
-        gradient=plan.gradient,
-        init_client=Partial(init_client),
-        local_step=Partial(local_step),
-        upload=Partial(upload),
-        commit=Partial(commit, p),
-        local_steps=Partial(geometric, p),
-        controls=Partial(controls),
-    )
+    """i-Scaffnew with one stepsize: the largest that suits every client, or a given one."""
+    common = (plan.gamma / plan.alpha**2).min() if stepsize is None else stepsize
+    return replace(i_scaffnew(plan, common, p), name="scaffnew", upload=Partial(upload))
