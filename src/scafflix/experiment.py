@@ -21,7 +21,7 @@ from scafflix.config import (
 )
 from scafflix.data import Federation
 from scafflix.engine.planning import plan
-from scafflix.engine.recording import Run, message_bits
+from scafflix.engine.recording import Run, message_bits, predicted_iterations
 from scafflix.engine.run import EPSILON, Progress, start_lyapunov, sweep
 from scafflix.errors import ScafflixError
 from scafflix.methods import METHODS, Method
@@ -108,15 +108,12 @@ def forecast(config: RunConfig) -> Forecast:
         if name != config.method and (name != "gd" or advice.exact)
     ]
     epsilon = config.epsilon or EPSILON
-    psi = start_lyapunov(
-        problem,
-        [Run(person, method) for method in (chosen, *rivals)],
-        start=config.start,
-        h0=config.h0,
-    )
+    runs = [Run(person, method) for method in (chosen, *rivals)]
+    psi = start_lyapunov(problem, runs, start=config.start, h0=config.h0)
     rows = []
-    for method, psi0 in zip((chosen, *rivals), psi, strict=True):
-        iterations = method.rate.iterations(psi0, epsilon)
+    for member, psi0 in zip(runs, psi, strict=True):
+        method = member.method
+        iterations = predicted_iterations(problem, member, psi0, epsilon)
         rounds = None if iterations is None else math.ceil(iterations * method.p)
         bits = sum(message_bits(method, problem.shape)) * len(person.active)
         megabytes = None if rounds is None else rounds * bits / 8e6

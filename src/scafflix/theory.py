@@ -128,6 +128,12 @@ def chosen_stepsizes(given: float | Floats | None, advised: float | Floats, n: i
     return values
 
 
+def chosen_stepsize(given: float | None, advised: float) -> float:
+    """The one stepsize of a method that has only one."""
+    (value,) = chosen_stepsizes(given, advised, 1)
+    return float(value)
+
+
 def chosen_probability(given: float | None, advised: float) -> float:
     """The probability of communication: what the user gave, else what theory advises."""
     p = advised if given is None else given

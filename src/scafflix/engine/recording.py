@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from functools import cache
 from importlib.metadata import version
@@ -119,8 +120,8 @@ def _summary(
     epsilon: float,
 ) -> dict[str, Any]:
     method, active = member.method, member.person.active
-    n, share = len(active), len(active) / problem.n
-    needed = method.rate.iterations(float(outcome.lyapunov[0]), epsilon / share) if n else 0
+    n = len(active)
+    iterations = predicted_iterations(problem, member, outcome.lyapunov[0], epsilon)
     return {
         "method": method.name,
         "n_clients": problem.n,
@@ -136,7 +137,7 @@ def _summary(
         "iterations": int(metrics["iterations"][-1]),
         "final_gap": metrics["objective_gap"][-1],
         "epsilon": epsilon,
-        "predicted_rounds": None if needed is None else int(np.ceil(needed * method.p)),
+        "predicted_rounds": None if iterations is None else math.ceil(iterations * method.p),
         "certificate": None if certificate is None else certificate._asdict(),
         **outcome.timing,
         "local_optima_grad_norm": member.person.gradient_norm.max(),
@@ -145,6 +146,12 @@ def _summary(
         "classes": list(problem.targets.classes),
         "versions": versions(),
     }
+
+
+def predicted_iterations(problem: Problem, member: Run, psi0: float, epsilon: float) -> int | None:
+    """When theory promises E Psi <= epsilon, with psi0 over the clients that take part."""
+    share = len(member.person.active) / problem.n
+    return member.method.rate.iterations(float(psi0), epsilon / share) if share else 0
 
 
 def _clients(

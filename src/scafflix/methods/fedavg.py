@@ -9,7 +9,7 @@ from __future__ import annotations
 from jax.tree_util import Partial
 
 from scafflix.methods.method import Client, Method, Point, State, geometric
-from scafflix.theory import NO_RATE, Plan, chosen_probability, chosen_stepsizes
+from scafflix.theory import NO_RATE, Plan, chosen_probability, chosen_stepsize
 
 
 def local_step(client: Client, state: State, x: Point, g: Point) -> Point:
@@ -23,7 +23,7 @@ def fedavg(plan: Plan, stepsize: float | None = None, p: float | None = None) ->
     The number of local steps is geometric with the plan's p, as in Scafflix: with the same seed
     both make the same steps between the same communications.
     """
-    step = chosen_stepsizes(stepsize, (plan.gamma / plan.alpha**2).min(), plan.n)
+    step = chosen_stepsize(stepsize, (plan.gamma / plan.alpha**2).min())
     p = chosen_probability(p, plan.p)
     return Method(
         name="fedavg",

@@ -18,4 +18,4 @@ def gd(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Met
     """SGD with exact gradients: stepsize 1/mean_i(alpha_i^2 L_i), or a given one."""
     if not plan.exact:
         raise ScafflixError("gd takes exact gradients; use the method sgd, or batch full.")
-    return replace(sgd(plan, stepsize), name="gd")
+    return replace(sgd(plan, stepsize, p), name="gd")

@@ -15,7 +15,7 @@ from jax.tree_util import Partial
 
 from scafflix.methods.method import Method, Number, Point
 from scafflix.methods.sgd import local_step
-from scafflix.theory import NO_RATE, Plan, Rate, chosen_stepsizes
+from scafflix.theory import NO_RATE, Plan, Rate, chosen_probability, chosen_stepsize
 
 
 class Server(NamedTuple):
@@ -42,15 +42,16 @@ def broadcast(beta: Number, server: Server) -> Point:
 def nesterov(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Method:
     """Accelerated GD with gamma = 1/L and beta = (sqrt(kappa) - 1)/(sqrt(kappa) + 1).
 
-    f~(x^t) - f~* + (mu/2) ||x^t - x*||^2 falls by 1 - 1/sqrt(kappa) a round, from which
+    f~(x^t) - f~* <= (1 - 1/sqrt(kappa))^t (f~(x^0) - f~* + (mu/2) ||x^0 - x*||^2), from which
     ||x^t - x*||^2 <= (kappa + 1) (1 - 1/sqrt(kappa))^t ||x^0 - x*||^2.
     """
     square = plan.alpha**2
     strength = float(np.mean(square * plan.constants.mu))
     smoothness = float(np.mean(square * plan.constants.L))
-    step = chosen_stepsizes(stepsize, 1 / smoothness, plan.n)
-    kappa = 1 / (float(step[0]) * strength)
-    proven = plan.exact and step[0] <= (1 + 1e-12) / smoothness
+    step = chosen_stepsize(stepsize, 1 / smoothness)
+    chosen_probability(p, 1.0)
+    kappa = 1 / (step * strength)
+    proven = plan.exact and step <= (1 + 1e-12) / smoothness
     beta = (math.sqrt(kappa) - 1) / (math.sqrt(kappa) + 1)
     return Method(
         name="nesterov",

@@ -13,7 +13,7 @@ from jax.tree_util import Partial
 
 from scafflix.methods.i_scaffnew import State, i_scaffnew
 from scafflix.methods.method import Client, Method, Number, Point
-from scafflix.theory import Plan
+from scafflix.theory import Plan, chosen_stepsize
 
 
 def upload(client: Client, state: State, x_hat: Point) -> tuple[Point, Number]:
@@ -23,5 +23,5 @@ def upload(client: Client, state: State, x_hat: Point) -> tuple[Point, Number]:
 
 def scaffnew(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Method:
     """i-Scaffnew with one stepsize: the largest that suits every client, or a given one."""
-    common = (plan.gamma / plan.alpha**2).min() if stepsize is None else stepsize
+    common = chosen_stepsize(stepsize, (plan.gamma / plan.alpha**2).min())
     return replace(i_scaffnew(plan, common, p), name="scaffnew", upload=Partial(upload))

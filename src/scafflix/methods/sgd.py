@@ -11,7 +11,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from scafflix.methods.method import Client, Method, Point, State
-from scafflix.theory import NO_RATE, Plan, Rate, chosen_stepsizes
+from scafflix.theory import NO_RATE, Plan, Rate, chosen_probability, chosen_stepsize
 
 
 def local_step(client: Client, state: State, x: Point, g: Point) -> Point:
@@ -20,7 +20,7 @@ def local_step(client: Client, state: State, x: Point, g: Point) -> Point:
 
 
 def sgd(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Method:
-    """SGD with stepsize 1/A, or with a given one; p is 1, as every step communicates.
+    """SGD with stepsize 1/A, or with a given one; every step communicates, whatever p.
 
     The mean of n independent estimates satisfies Assumption 3 on f~ with
 
@@ -31,16 +31,17 @@ def sgd(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Me
     square = plan.alpha**2
     A = np.mean(square * L) + np.max(square * np.where(plan.A > L, plan.A, 0.0)) / plan.n
     C = np.sum(square * plan.C) / plan.n**2
-    step = chosen_stepsizes(stepsize, 1 / A, plan.n)
+    step = chosen_stepsize(stepsize, 1 / A)
+    chosen_probability(p, 1.0)
     strength = float(np.mean(square * mu))
-    noise = float(square.min() * step[0] * C / strength)
-    within = step[0] <= (1 + 1e-12) / A
+    noise = float(square.min() * step * C / strength)
+    within = step <= (1 + 1e-12) / A
     return Method(
         name="sgd",
         gamma=step * square,
         limit=square / A,
         p=1.0,
-        rate=Rate(float(step[0]) * strength, 1.0, noise) if within else NO_RATE,
+        rate=Rate(step * strength, 1.0, noise) if within else NO_RATE,
         gradient=plan.gradient,
         local_step=Partial(local_step),
     )
