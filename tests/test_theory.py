@@ -392,9 +392,9 @@ def test_what_is_below_rounding_is_not_held_against_a_run() -> None:
 
 def test_the_rounding_floor_is_tiny_and_grows_with_the_solution() -> None:
     x, h, gamma = np.ones((2, 3)), np.ones((2, 3)), np.ones(2)
-    floor = rounding_floor(x, h, gamma, 0.5)
-    assert 0 < floor < 1e-24
-    assert rounding_floor(10 * x, 10 * h, gamma, 0.5) == pytest.approx(100 * floor)
+    floor = rounding_floor(x, h, gamma, 0.1 / gamma, 0.5)
+    assert 0 < floor < 1e-22
+    assert rounding_floor(10 * x, 10 * h, gamma, 0.1 / gamma, 0.5) == pytest.approx(100 * floor)
 
 
 def test_psi_at_the_start_is_that_of_the_paper(case: Case) -> None:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scafflix.vector import Vector, dot, norm_sq
+from scafflix.vector import Vector
 
 
 def vector(seed: int) -> Vector:
@@ -28,16 +28,6 @@ def test_a_number_of_any_kind_multiplies_from_either_side(factor: object) -> Non
     for product in (factor * a, a * factor):
         assert isinstance(product, Vector)
         np.testing.assert_array_equal(flat(product), 2.5 * flat(a))
-
-
-def test_the_inner_product_runs_over_all_leaves() -> None:
-    a, b = vector(0), vector(1)
-    assert float(dot(a, b)) == pytest.approx(flat(a) @ flat(b), rel=1e-14)
-
-
-def test_the_squared_norm_is_the_inner_product_with_itself() -> None:
-    a = vector(0)
-    assert float(norm_sq(a)) == pytest.approx(np.linalg.norm(flat(a)) ** 2, rel=1e-14)
 
 
 def test_a_vector_passes_through_a_compiled_function() -> None:

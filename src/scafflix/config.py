@@ -49,7 +49,7 @@ class TrainingConfig(ProblemConfig):
     epsilon: float | None = _key("Target for E Psi: stepsizes by Corollary 2.", None)
     start: str = _key("Starting point: ones or zeros.", "ones")
     h0: str = _key("Control variates at the start: zero or warm.", "zero")
-    strict: bool = _key("Refuse what theory does not cover instead of warning.", False)
+    strict: bool = _key("Refuse stepsizes that theory does not cover, instead of warning.", False)
 
 
 @dataclass(frozen=True, kw_only=True)

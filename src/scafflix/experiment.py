@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from contextlib import suppress
 from dataclasses import fields, replace
 from importlib import resources
 from typing import Any, NamedTuple
@@ -102,11 +103,11 @@ def forecast(config: RunConfig) -> Forecast:
     person = personalize(problem, config.alpha)
     advice = make_plan(problem, person, config)
     chosen = make_method(advice, config.method, config.stepsize, config.p)
-    rivals = [
-        METHODS[name](advice)
-        for name in METHODS
-        if name != config.method and (name != "gd" or advice.exact)
-    ]
+    rivals = []
+    for name in METHODS:
+        with suppress(ScafflixError):  # a method that does not take these gradients
+            rivals.append(METHODS[name](advice))
+    rivals = [method for method in rivals if method.name != config.method]
     epsilon = config.epsilon or EPSILON
     runs = [Run(person, method) for method in (chosen, *rivals)]
     psi = start_lyapunov(problem, runs, start=config.start, h0=config.h0)
@@ -131,7 +132,7 @@ def forecast(config: RunConfig) -> Forecast:
         "p": float(chosen.p),
         "local steps per round": 1 / float(chosen.p),
         "zeta": float(chosen.rate.zeta),
-        "Psi at the start": float(psi[0]),
+        "Psi at the start": float(psi[0]) * len(person.active) / problem.n,
     }
     return Forecast(epsilon, facts, rows)
 
@@ -142,6 +143,9 @@ def compare(
     """Every method at every alpha with every seed, as one sweep."""
     if config.seeds < 1:
         raise ScafflixError(f"seeds is {config.seeds}; it must be at least 1.")
+    for name, values in (("methods", config.methods), ("alphas", config.alphas)):
+        if len(set(map(str, values))) < len(values):
+            raise ScafflixError(f"{name} names something twice: {', '.join(map(str, values))}.")
     problem = build_problem(config)
     local = personalize(problem, 1.0)
     runs, configs = [], []

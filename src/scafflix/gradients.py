@@ -5,6 +5,7 @@ E ||g_i - grad f_i(x~_i*)||^2 <= 2 A_i D_{f_i}(x~_i, x~_i*) + C_i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -19,15 +20,15 @@ from scafflix.problem import Constants, Floats, Losses, Problem
 
 
 class Gradient(Protocol):
-    """A way to estimate gradients; `x_optimal` is x~_i* for all clients, `[clients, *shape]`."""
+    """A way to estimate gradients."""
 
     def estimate(self, losses: Losses, x: Array, keys: Array) -> Array:
         """g_i at x `[runs, clients, *shape]`, from one key a run."""
 
     def expected_smoothness(
-        self, problem: Problem, constants: Constants, x_optimal: Array
+        self, problem: Problem, constants: Constants, x_optimal: Callable[[], Array]
     ) -> tuple[Floats, Floats]:
-        """A_i and C_i of every client."""
+        """A_i and C_i of every client; `x_optimal()` finds x~_i*, `[clients, *shape]`."""
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
@@ -39,7 +40,7 @@ class Exact:
         return losses.gradients(x)
 
     def expected_smoothness(
-        self, problem: Problem, constants: Constants, x_optimal: Array
+        self, problem: Problem, constants: Constants, x_optimal: Callable[[], Array]
     ) -> tuple[Floats, Floats]:
         return constants.L, np.zeros(problem.n)
 
@@ -57,7 +58,7 @@ class Noisy:
         return losses.gradients(x) + sigma / np.sqrt(np.prod(x.shape[2:])) * noise
 
     def expected_smoothness(
-        self, problem: Problem, constants: Constants, x_optimal: Array
+        self, problem: Problem, constants: Constants, x_optimal: Callable[[], Array]
     ) -> tuple[Floats, Floats]:
         return constants.L, np.full(problem.n, float(self.sigma) ** 2)
 
@@ -86,9 +87,9 @@ class Minibatch:
         return losses.batch_gradients(x, jax.vmap(draw)(keys))
 
     def expected_smoothness(
-        self, problem: Problem, constants: Constants, x_optimal: Array
+        self, problem: Problem, constants: Constants, x_optimal: Callable[[], Array]
     ) -> tuple[Floats, Floats]:
-        variance = np.asarray(jax.jit(Losses.gradient_variances)(problem.losses, x_optimal[None]))
+        variance = np.asarray(jax.jit(Losses.gradient_variances)(problem.losses, x_optimal()[None]))
         share = 1.0 / self.size
         A = (1 - share) * constants.L + 2 * share * constants.L_example
         return A, 2 * share * np.maximum(variance[0], 0.0)

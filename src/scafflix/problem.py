@@ -286,4 +286,6 @@ def _extreme_eigenvalues(A: Features) -> tuple[float, float]:
         return 0.0, float(np.asarray(largest)[0]) ** 2 / rows * (1 + 1e-5)
     gram = A @ A.T if rows < dim else A.T @ A
     spectrum = np.linalg.eigvalsh(gram if isinstance(gram, np.ndarray) else gram.toarray()) / rows
-    return (0.0 if rows < dim else max(0.0, float(spectrum[0]))), float(spectrum[-1])
+    low, high = float(spectrum[0]), float(spectrum[-1])
+    # what may be rounding is not strong convexity
+    return (0.0 if rows < dim else max(0.0, low - dim * np.finfo(float).eps * high)), high

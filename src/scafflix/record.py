@@ -98,8 +98,13 @@ class Record:
 
 
 def check_new_folder(folder: str | Path, *, force: bool = False) -> None:
-    """Refuse to write into a folder that holds something, unless forced."""
+    """Refuse a folder that cannot be written or, unless forced, that holds something."""
     folder = Path(folder)
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if there.is_dir() and not os.access(there, os.W_OK):
+        raise ScafflixError(f"{folder} cannot be written: no permission to write in {there}.")
+    if not there.is_dir() and there != folder.absolute():
+        raise ScafflixError(f"{folder} cannot be written: {there} is a file.")
     if folder.exists() and not folder.is_dir():
         raise ScafflixError(f"{folder} is a file; give a folder to write to.")
     if not force and folder.exists() and any(folder.iterdir()):

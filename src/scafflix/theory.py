@@ -23,6 +23,8 @@ from scafflix.errors import ScafflixError
 from scafflix.gradients import Exact, Gradient
 from scafflix.problem import Constants, Floats
 
+LEAST_PROBABILITY = 1e-9  # a round of a billion steps
+
 
 class Rate(NamedTuple):
     """A guarantee E Psi^t <= factor (1 - zeta)^t Psi^0 + noise; all NaN where there is none."""
@@ -137,8 +139,10 @@ def chosen_stepsize(given: float | None, advised: float) -> float:
 def chosen_probability(given: float | None, advised: float) -> float:
     """The probability of communication: what the user gave, else what theory advises."""
     p = advised if given is None else given
-    if not 0 < p <= 1:
-        raise ScafflixError(f"p is {p:g}; it must be above 0 and at most 1.")
+    if not LEAST_PROBABILITY <= p <= 1:
+        raise ScafflixError(
+            f"p is {p:g}; it must be above 0 (at least {LEAST_PROBABILITY:g}) and at most 1."
+        )
     return p
 
 
@@ -163,13 +167,20 @@ def lyapunov(
     return psi + gamma_min / p**2 * jnp.mean(gamma * error)
 
 
-def rounding_floor(x_optimal: Floats, h_optimal: Floats, gamma: Floats, p: float) -> float:
-    """Psi of a point that differs from the solution by rounding: below it, nothing is said."""
+def rounding_floor(x_tilde: Floats, h: Floats, gamma: Floats, mu: Floats, p: float) -> float:
+    """Psi of a run that stands still at the solution up to rounding: below it, nothing is said.
+
+    Gradients are rounded to eps (||h_i|| + ||x~_i||/gamma_i), which moves the fixed point by up to
+    that over mu_i, and h_i by as much.
+    """
     unit = 64 * np.finfo(np.float64).eps
-    scale = np.sum(x_optimal**2) + gamma.min() / p**2 * np.mean(
-        gamma * np.sum(h_optimal.reshape(len(gamma), -1) ** 2, axis=1)
-    )
-    return float(unit**2 * scale)
+
+    def norms(stack: Floats) -> Floats:
+        return np.linalg.norm(stack.reshape(len(gamma), -1), axis=1)
+
+    slack = unit * (norms(h) + norms(x_tilde) / gamma)
+    points = np.mean(gamma.min() / gamma * (slack / mu) ** 2)
+    return float(points + gamma.min() / p**2 * np.mean(gamma * slack**2))
 
 
 class Certificate(NamedTuple):

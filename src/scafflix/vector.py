@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 Tree = Any  # a nest of dicts, lists and tuples with arrays at the leaves
 Scalar = Any  # a number, or an array that broadcasts to every leaf
@@ -50,18 +49,3 @@ class Vector:
 
     def __repr__(self) -> str:
         return f"Vector({self.tree!r})"
-
-
-def dot(a: Vector, b: Vector) -> jax.Array:
-    """The inner product of two vectors.
-
-    >>> float(dot(Vector({"weight": jnp.ones(3)}), Vector({"weight": 2 * jnp.ones(3)})))
-    6.0
-    """
-    leaves = jax.tree.map(lambda u, v: jnp.sum(u * v), a.tree, b.tree)
-    return jax.tree.reduce(lambda u, v: u + v, leaves)
-
-
-def norm_sq(a: Vector) -> jax.Array:
-    """The squared Euclidean norm."""
-    return dot(a, a)

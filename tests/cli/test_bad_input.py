@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from scafflix.cli import main
@@ -42,6 +43,10 @@ CASES = {
     "alpha that is no number": (["--alpha", "most"], "alpha is 'most'"),
     "p of zero": (["--p", "0"], "p is 0"),
     "p above one": (["--p", "1.2"], "p is 1.2"),
+    "p too small to ever communicate": (["--p", "1e-20"], "p is 1e-20"),
+    "more rounds than anyone can wait for": (["--rounds", "9" * 20], "rounds is 999"),
+    "what looks like markup": (["--alpha", "[/b]"], "alpha is '[/b]'"),
+    "an infinite epsilon": (["--epsilon", "inf"], "epsilon is inf"),
     "p that is no number": (["--p", "often"], "p is 'often'"),
     "no rounds": (["--rounds", "0"], "rounds is 0"),
     "rounds that are no number": (["--rounds", "ten"], "rounds is 'ten'"),
@@ -64,7 +69,7 @@ CASES = {
     "a word that sets nothing": (["--set", "alpha"], "key=value"),
     "a stepsize beyond theory under strict": (
         ["--stepsize", "100", "--strict"],
-        "the largest for which convergence is proven",
+        "the largest that its theory covers",
     ),
     "a negative seed": (["--seed", "-1"], "seed is -1"),
 }
@@ -141,6 +146,31 @@ def test_an_alpha_file_of_the_wrong_length_is_refused(
     said = refuse(words, capsys, monkeypatch)
     assert "3 values" in said
     assert "2 clients" in said
+
+
+def test_columns_that_repeat_each_other_are_not_strongly_convex(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    column = np.random.default_rng(0).normal(size=(60, 1))
+    np.savez(tmp_path / "twice.npz", features=np.hstack([column, column]), labels=column[:, 0])
+    words = ["run", "--data", str(tmp_path / "twice.npz"), "--clients", "3"]
+    said = refuse([*words, "--model", "linear", "--l2", "0"], capsys, monkeypatch)
+    assert "not strongly convex" in said
+
+
+def test_a_method_named_twice_is_refused_before_it_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["compare", "--data", SMALL, "--clients", "3", "--methods", "gd,scafflix,gd"]
+    assert "names something twice" in refuse(words, capsys, monkeypatch)
+
+
+def test_a_folder_below_a_file_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    words = ["run", "--data", "no such data", "--out", str(tmp_path / "file" / "out")]
+    assert "is a file" in refuse(words, capsys, monkeypatch)
 
 
 def test_a_folder_that_holds_something_is_left_alone(

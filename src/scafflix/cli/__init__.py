@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 
+import click
 import typer
 
 from scafflix.cli import data, runs
-from scafflix.cli.display import ERR, warnings_as_sentences
+from scafflix.cli.display import say, warnings_as_sentences
 from scafflix.errors import ScafflixError
 
 app = typer.Typer(
@@ -25,14 +26,20 @@ app.command()(runs.reproduce)
 app.add_typer(data.app, name="data")
 
 
+INTERRUPTED = 130
+
+
 def main() -> None:
     """Run the command; what a user can mend is one sentence and exit code 2."""
     try:
         with warnings_as_sentences():
-            app()
+            code = app(standalone_mode=False) or 0
     except ScafflixError as error:
-        ERR.print(f"[red]error:[/red] {error}", soft_wrap=True, markup=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        ERR.print("stopped; nothing was written")
-        sys.exit(130)
+        say("error", "red", str(error))
+        code = 2
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    if code == INTERRUPTED:
+        say("stopped", "yellow", "nothing was written")
+    sys.exit(code)

@@ -9,12 +9,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from scafflix.engine.run import Progress as Report
 from scafflix.errors import ScafflixWarning
 
-OUT = Console(highlight=False)
-ERR = Console(stderr=True, highlight=False)
+# what is printed may hold any text a user typed: no markup in it
+OUT = Console(highlight=False, markup=False)
+ERR = Console(stderr=True, highlight=False, markup=False)
 
 
 @contextmanager
@@ -22,7 +24,7 @@ def progress(*titles: str) -> Iterator[list[Report]]:
     """A bar of rounds for each title on the terminal; nothing where the output is not one."""
     bar = Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.completed:g}/{task.total:g} rounds"),
         TextColumn("{task.fields[state]}"),
@@ -44,13 +46,18 @@ def progress(*titles: str) -> Iterator[list[Report]]:
         yield [reporter(title) for title in titles]
 
 
+def say(kind: str, colour: str, sentence: str) -> None:
+    """One sentence for the user, on the side of the output."""
+    ERR.print(Text.assemble((f"{kind}: ", colour), sentence), soft_wrap=True)
+
+
 @contextmanager
 def warnings_as_sentences() -> Iterator[None]:
     """What theory does not cover in one yellow sentence each; other warnings are not shown."""
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if issubclass(category, ScafflixWarning):
-            ERR.print(f"[yellow]warning:[/yellow] {message}", soft_wrap=True)
+            say("warning", "yellow", str(message))
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", ScafflixWarning)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,8 +22,10 @@ from scafflix import experiment
 from scafflix.cli.display import OUT, progress
 from scafflix.cli.options import configured
 from scafflix.config import CompareConfig, RunConfig
+from scafflix.engine.run import Progress as Report
 from scafflix.record import Record, check_new_folder, new_folder
 from scafflix.report import tables
+from scafflix.report.curves import alpha_label
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder to write.", metavar="DIR")]
 Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
@@ -32,8 +34,8 @@ Force = Annotated[bool, typer.Option("--force", help="Write into a folder that i
 @configured(RunConfig)
 def run(config: RunConfig, out: Out = None, force: Force = False) -> None:
     """One run: any data, any method. Writes the record of it."""
-    words = (Path(config.data).stem, config.method, f"alpha{config.alpha}", f"seed{config.seed}")
-    folder = out or Path("runs") / _safe("-".join(words))
+    words = (Path(config.data).stem, config.method, alpha_label(config.alpha), config.seed)
+    folder = out or Path("runs") / _safe("-".join(map(str, words)))
     check_new_folder(folder, force=force)
     with progress(config.method) as (report,):
         record = experiment.execute(config, report)
@@ -64,10 +66,11 @@ def _compare(config: CompareConfig, folder: Path, force: bool, title: str) -> No
 
     with new_folder(folder, force=force) as aside:
         for record in records:
-            words = ("method", "stepsize", "alpha", "seed")
-            name = "-".join(f"{record.config[word]}" for word in words)
-            (aside / "runs" / _safe(name)).mkdir(parents=True)
-            record.write(aside / "runs" / _safe(name))
+            asked = record.config
+            alpha = alpha_label(asked["alpha"])
+            name = _safe(f"{asked['method']}-{asked['stepsize']}-{alpha}-{asked['seed']}")
+            (aside / "runs" / name).mkdir(parents=True)
+            record.write(aside / "runs" / name)
         curves.write_csv(records, aside / "curves.csv")
         figures.save(figures.convergence(records), aside, "figure")
         page.write(records, config.target, title, aside / "report.html")
@@ -105,10 +108,8 @@ def reproduce(
     settings = experiment.figure_settings(name)
     panels = settings.pop("panels")
     configs = [configuration.build(CompareConfig, {**settings, "data": data}) for data in panels]
-    # compiling hardly uses a second core: two panels at a time
-    with progress(*panels) as reports, ThreadPoolExecutor(max_workers=2) as pool:
-        compare_panel = partial(experiment.compare, scores=False)
-        records = list(itertools.chain(*pool.map(compare_panel, configs, reports)))
+    with progress(*panels) as reports:
+        records = _compare_all(configs, reports)
     from scafflix.report import curves, figures
 
     with new_folder(folder, force=force) as aside:
@@ -123,6 +124,27 @@ def reproduce(
         (aside / f"{name}_runs.json").write_text(summaries + "\n")
     OUT.print(tables.by_panel(records, configs[0].target).on_terminal())
     OUT.print(f"figure: {folder / f'{name}.png'}", soft_wrap=True)
+
+
+def _compare_all(configs: list[CompareConfig], reports: list[Report]) -> list[Record]:
+    """Two panels at a time: compiling hardly uses a second core."""
+    stopped = threading.Event()
+
+    def compare_panel(config: CompareConfig, report: Report) -> list[Record]:
+        def report_or_stop(done: int, total: int, gap: float) -> None:
+            if stopped.is_set():
+                raise KeyboardInterrupt
+            report(done, total, gap)
+
+        return experiment.compare(config, report_or_stop, scores=False)
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        try:
+            return list(itertools.chain(*pool.map(compare_panel, configs, reports)))
+        except BaseException:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _facts(record: Record) -> dict[str, Any]:
@@ -168,4 +190,4 @@ def _words(value: Any) -> str:
 
 def _safe(name: str) -> str:
     """A folder name from words that may hold a path."""
-    return re.sub(r"[^A-Za-z0-9._=-]+", "_", name)
+    return re.sub(r"[^A-Za-z0-9._=-]+", "_", name)[:100]

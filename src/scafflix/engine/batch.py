@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scafflix import control
 from scafflix.engine import loop, streams
 from scafflix.engine.compilation import COMPILATIONS
-from scafflix.engine.evaluation import evaluate
+from scafflix.engine.evaluation import evaluate, models_at_once
 from scafflix.engine.planning import optima, participants
 from scafflix.engine.recording import Outcome, Run, message_bits
 from scafflix.engine.streams import Stream
@@ -62,7 +62,7 @@ class Batch:
             message = (
                 f"{member.method.name}: gamma_i = {gamma[worst]:.4g} of client "
                 f"{self.problem.federation.clients[worst]} is above {limit[worst]:.4g}, "
-                "the largest for which convergence is proven (1/A_i for Scafflix)."
+                "the largest that its theory covers."
             )
             if strict:
                 raise ScafflixError(message)
@@ -96,7 +96,9 @@ class Batch:
         carry = loop.start(self.stacked, self.x0, self.h0)
         bytes_per_round = 8 * len(self.runs) * self.problem.size
         capacity = max(1, min(rounds, LARGEST_CHUNK, LARGEST_TRACE // bytes_per_round))
-        chunk = capacity if report is None else 1
+        at_once = models_at_once(self.problem.losses, self.problem.n, self.problem.size)
+        at_once = min(at_once, len(self.runs) * (1 + capacity))
+        chunk = capacity if report is None else max(1, at_once // len(self.runs) - 1)
         nothing = np.zeros((len(self.runs), 1), int)
         # gap, squared gradient norm, Psi and K: the start, then a column a round
         columns: list[tuple[NDArray[Any], ...]] = []
@@ -110,7 +112,8 @@ class Batch:
             )
             # what stood before the chunk is the start the first time, and else measured already
             fresh = slice(min(done, 1), 1 + stop - done)
-            gap, square = self._measure(np.asarray(models)[:, fresh], first=done + min(done, 1))
+            fresh_models, first = np.asarray(models)[:, fresh], done + min(done, 1)
+            gap, square = self._measure(fresh_models, first, at_once)
             drawn = steps[:, : stop - done]
             drawn = drawn if done else np.concatenate([nothing, drawn], axis=1)
             columns.append((gap, square, np.asarray(psi)[:, fresh], drawn))
@@ -147,12 +150,11 @@ class Batch:
         ]
 
     def _measure(
-        self, models: NDArray[np.float64], first: int
+        self, models: NDArray[np.float64], first: int, at_once: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Objective gap and squared gradient norm of rounds `first`, `first + 1`, ..."""
-        value, square = evaluate(
-            self.problem.losses, self.x_star, np.asarray(self.stacked.alpha), models
-        )
+        alpha = np.asarray(self.stacked.alpha)
+        value, square = evaluate(self.problem.losses, self.x_star, alpha, models, at_once)
         gap = value - np.asarray(self.stacked.optimum.value)[:, None]
         rounds, members = np.nonzero(~np.isfinite(gap.T))
         if len(rounds):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
+from jax import Array
 
 from scafflix import flix, theory
 from scafflix.errors import ScafflixError
@@ -44,14 +45,14 @@ def plan(
 ) -> Plan:
     """Constants of the clients that take part, and the stepsizes and p that theory advises."""
     gradient = gradient or Exact()
-    if epsilon is not None and not epsilon > 0:
-        raise ScafflixError(f"epsilon is {epsilon}; it must be a number above 0.")
-    check_batch(gradient, problem)
+    if epsilon is not None and not 0 < epsilon < np.inf:
+        raise ScafflixError(f"epsilon is {epsilon}; it must be a finite number above 0.")
     problem, person = participants(problem, person)
-    constants = problem.constants
-    if isinstance(gradient, Exact):
-        A, C = constants.L, np.zeros(problem.n)
-    else:
+    check_batch(gradient, problem)
+
+    def x_optimal() -> Array:
         (optimum,) = optima(problem, [person])
-        A, C = gradient.expected_smoothness(problem, constants, person.mix(optimum.x))
-    return theory.advise(person.alpha, constants, gradient, A, C, epsilon)
+        return person.mix(optimum.x)
+
+    A, C = gradient.expected_smoothness(problem, problem.constants, x_optimal)
+    return theory.advise(person.alpha, problem.constants, gradient, A, C, epsilon)

@@ -104,6 +104,7 @@ def _metrics(
         np.asarray(member.person.take(member.person.active).mix(outcome.optimum.x)),
         np.asarray(outcome.optimum.h),
         np.asarray(method.gamma),
+        problem.constants.mu[member.person.active],
         float(method.p),
     )
     exact = isinstance(method.gradient, Exact)

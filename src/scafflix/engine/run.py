@@ -20,6 +20,7 @@ from scafflix.personalize import Personalization
 from scafflix.problem import Problem
 from scafflix.record import Record
 
+MOST_ROUNDS = 10**9
 EPSILON = 1e-6  # the Psi for which rounds are predicted unless a target is given
 
 Progress = Callable[[int, int, float], None]  # rounds done, of how many, largest objective gap
@@ -57,8 +58,8 @@ def sweep(
     `start` is ones, zeros or a point x0; `h0` is zero, warm (gradients at the start, projected:
     one communication) or control variates `[clients, *shape]` with sum_i alpha_i h_i = 0.
     """
-    if rounds < 1:
-        raise ScafflixError(f"rounds is {rounds}; it must be at least 1.")
+    if not 1 <= rounds <= MOST_ROUNDS:
+        raise ScafflixError(f"rounds is {rounds}; it must be at least 1, at most {MOST_ROUNDS}.")
     for member in runs:
         if not 0 <= member.seed < 2**63:
             raise ScafflixError(f"seed is {member.seed}; it must be at least 0 and below 2^63.")
@@ -99,9 +100,9 @@ def _groups(runs: Sequence[Run]) -> list[list[int]]:
     """Runs that can share a program: the same kind of method, clients and local optima."""
     groups: dict[Any, list[int]] = defaultdict(list)
     for index, member in enumerate(runs):
-        active, x_star = member.person.active, np.asarray(member.person.x_star)
-        shared = jax.tree.structure(member.method), active.tobytes(), hash(x_star.tobytes())
-        groups[shared].append(index)
+        person = member.person
+        kind = jax.tree.structure(member.method)
+        groups[kind, person.active.tobytes(), id(person.x_star)].append(index)
     return list(groups.values())
 
 

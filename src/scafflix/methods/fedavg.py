@@ -6,6 +6,7 @@ stops short of the optimum, by the more the more local steps it makes.
 
 from __future__ import annotations
 
+import numpy as np
 from jax.tree_util import Partial
 
 from scafflix.methods.method import Client, Method, Point, State, geometric
@@ -28,7 +29,7 @@ def fedavg(plan: Plan, stepsize: float | None = None, p: float | None = None) ->
     return Method(
         name="fedavg",
         gamma=step * plan.alpha**2,
-        limit=1 / plan.A,
+        limit=np.full(plan.n, np.inf),  # no theory to exceed
         p=p,
         rate=NO_RATE,
         gradient=plan.gradient,

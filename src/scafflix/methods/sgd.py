@@ -20,7 +20,8 @@ def local_step(client: Client, state: State, x: Point, g: Point) -> Point:
 
 
 def sgd(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Method:
-    """SGD with stepsize 1/A, or with a given one; every step communicates, whatever p.
+    """SGD with stepsize 1/A, for a target small enough for half of it in noise, or with a given
+    one; every step communicates, whatever p.
 
     The mean of n independent estimates satisfies Assumption 3 on f~ with
 
@@ -31,9 +32,12 @@ def sgd(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Me
     square = plan.alpha**2
     A = np.mean(square * L) + np.max(square * np.where(plan.A > L, plan.A, 0.0)) / plan.n
     C = np.sum(square * plan.C) / plan.n**2
-    step = chosen_stepsize(stepsize, 1 / A)
-    chosen_probability(p, 1.0)
     strength = float(np.mean(square * mu))
+    advised = 1 / A
+    if plan.epsilon is not None and C > 0:
+        advised = min(advised, plan.epsilon * strength / (2 * square.min() * C))
+    step = chosen_stepsize(stepsize, advised)
+    chosen_probability(p, 1.0)
     noise = float(square.min() * step * C / strength)
     within = step <= (1 + 1e-12) / A
     return Method(

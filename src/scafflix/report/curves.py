@@ -22,7 +22,7 @@ class Family:
 
     data: str
     method: str  # with its stepsize where that was chosen
-    alpha: Any
+    alpha: Any  # a number, or the label of a file or of several
     records: tuple[Record, ...]
 
     def metric(self, name: str) -> Floats:
@@ -55,9 +55,24 @@ def families(records: Sequence[Record]) -> list[Family]:
         method = config["method"] if stepsize == "auto" else f"{config['method']}:{stepsize}"
         groups.setdefault((config["data"], method, str(config["alpha"])), []).append(record)
     return [
-        Family(data, method, found[0].config["alpha"], tuple(found))
+        Family(data, method, _hashable(found[0].config["alpha"]), tuple(found))
         for (data, method, _), found in groups.items()
     ]
+
+
+def alpha_label(alpha: Any) -> str:
+    """A number as it is, a file by its name, and one value for each client by their range.
+
+    >>> alpha_label(0.10), alpha_label([0.5, 0.0, 1.0])
+    ('0.1', '0..1')
+    """
+    if isinstance(alpha, list | tuple):
+        return f"{min(alpha):g}..{max(alpha):g}"
+    return f"{alpha:g}" if isinstance(alpha, int | float) else Path(str(alpha)).name
+
+
+def _hashable(alpha: Any) -> Any:
+    return tuple(alpha) if isinstance(alpha, list) else alpha
 
 
 def write_csv(records: Sequence[Record], path: Path) -> None:

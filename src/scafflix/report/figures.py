@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from scafflix.record import Record
-from scafflix.report.curves import Family, families
+from scafflix.report.curves import Family, alpha_label, families
 
 matplotlib.rcParams["svg.hashsalt"] = "scafflix"  # the same figure is the same file
 LABELS = {
@@ -70,7 +70,7 @@ def convergence(records: Sequence[Record], methods: Sequence[str] | None = None)
                 axes.set_ylabel(label)
     handles = [Line2D([], [], color="0.3", linestyle=styles[name], label=name) for name in styles]
     handles += [
-        Line2D([], [], color=colour, linewidth=3, label=f"$\\alpha$ = {_name(alpha)}")
+        Line2D([], [], color=colour, linewidth=3, label=f"$\\alpha$ = {alpha_label(alpha)}")
         for alpha, colour in colours.items()
     ]
     columns = min(len(handles), 4 * shape[1])
@@ -82,10 +82,6 @@ def _styles(methods: list[str]) -> dict[str, Any]:
     """The paper's line styles for the paper's methods, the next free one for any other."""
     others = itertools.cycle(OTHER_STYLES)
     return {name: STYLES[name] if name in STYLES else next(others) for name in methods}
-
-
-def _name(alpha: Any) -> str:
-    return f"{alpha:g}" if isinstance(alpha, int | float) else Path(str(alpha)).name
 
 
 def _draw(axes: Axes, family: Family, metric: str, style: Any, colour: Any) -> None:

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 
 from scafflix.record import Record
-from scafflix.report.curves import Family, families
+from scafflix.report.curves import Family, alpha_label, families
 
 
 class Table(NamedTuple):
@@ -31,10 +31,6 @@ class Table(NamedTuple):
         return table
 
 
-def _alpha(alpha: object) -> str:
-    return f"{alpha:g}" if isinstance(alpha, int | float) else str(alpha)
-
-
 def to_target(records: Sequence[Record], target: float) -> Table:
     """Rounds and megabytes until the objective gap is at most the target."""
     found = families(records)
@@ -44,7 +40,7 @@ def to_target(records: Sequence[Record], target: float) -> Table:
         gap = np.median(family.metric("objective_gap")[:, -1])
         return (
             family.method,
-            _alpha(family.alpha),
+            alpha_label(family.alpha),
             "not reached" if rounds is None else f"{rounds:g}",
             "" if rounds is None else f"{family.megabytes(rounds):.2f}",
             f"{max(gap, 0.0):.1e}",
@@ -79,7 +75,7 @@ def by_panel(records: Sequence[Record], target: float) -> Table:
     pairs = dict.fromkeys((family.data, family.method) for family in found)
     return Table(
         f"Rounds until the objective gap is {target:g}, by alpha, and the worst Psi/bound",
-        ("data", "method", *(_alpha(alpha) for alpha in alphas), "ratio"),
+        ("data", "method", *(alpha_label(alpha) for alpha in alphas), "ratio"),
         [row(*pair) for pair in pairs],
     )
 
@@ -104,7 +100,7 @@ def scores(records: Sequence[Record]) -> Table:
     rows = [
         (
             family.method,
-            _alpha(family.alpha),
+            alpha_label(family.alpha),
             *(cell(family, kind) for kind in kinds),
         )
         for family in found
@@ -119,10 +115,10 @@ def certificates(records: Sequence[Record]) -> Table:
     def row(family: Family) -> tuple[str, ...]:
         made = [record.summary["certificate"] for record in family.records]
         if None in made:
-            return family.method, _alpha(family.alpha), "no guarantee", "", ""
+            return family.method, alpha_label(family.alpha), "no guarantee", "", ""
         worst = max(made, key=lambda certificate: certificate["worst_ratio"])
         ratio, holds = f"{worst['worst_ratio']:.3f}", "yes" if worst["holds"] else "no"
-        return family.method, _alpha(family.alpha), ratio, str(worst["worst_round"]), holds
+        return family.method, alpha_label(family.alpha), ratio, str(worst["worst_round"]), holds
 
     header = ("method", "alpha", "worst Psi / bound", "at round", "holds")
     return Table("Certificate", header, [row(family) for family in families(records)])
