@@ -111,3 +111,16 @@ def test_the_summary_is_of_this_run(case: Case) -> None:
     assert summary["gamma_min"] == case.plan.gamma.min()
     assert summary["gamma_max"] == case.plan.gamma.max()
     assert summary["final_gap"] == record.metrics["objective_gap"][-1]
+
+
+def test_a_long_run_on_an_ill_conditioned_problem_keeps_its_certificate() -> None:
+    # kappa is 3155: Psi stands still at its rounding long before the bound does
+    federation = sx.data.load("iris", clients=3, split="shuffled")
+    problem = sx.Problem(federation, sx.models.softmax(), l2=0.01)
+    person = sx.personalize(problem, 0.5)
+    for method in (sx.scafflix, sx.nesterov):
+        record = sx.run(problem, person, method(sx.plan(problem, person)), rounds=8000)
+        certificate = record.summary["certificate"]
+        assert record.metrics["lyapunov_bound"][-1] < 1e-30 < record.metrics["lyapunov"][-1]
+        assert certificate["holds"]
+        assert 10 < certificate["rounds_checked"] < 8000

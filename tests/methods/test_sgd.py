@@ -68,3 +68,12 @@ def test_the_noise_of_equal_clients_falls_with_their_number() -> None:
         plan = sx.plan(problem, sx.personalize(problem, 1.0), gradient=Noisy(1.0))
         noises.append(sx.sgd(plan).rate.noise)
     assert noises[0] == pytest.approx(4 * noises[1])
+
+
+@pytest.mark.parametrize("gradient", [Noisy(1.0), Minibatch(2)], ids=str)
+def test_for_a_target_the_noise_is_at_most_half_of_it(case: Case, gradient: Gradient) -> None:
+    epsilon = 1e-4
+    plan = sx.plan(case.problem, case.person, gradient=gradient, epsilon=epsilon)
+    rate = sx.sgd(plan).rate
+    assert 0 < rate.noise <= (1 + 1e-12) * epsilon / 2
+    assert rate.iterations(1.0, epsilon) is not None

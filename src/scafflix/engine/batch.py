@@ -17,10 +17,11 @@ from scafflix import control
 from scafflix.engine import loop, streams
 from scafflix.engine.compilation import COMPILATIONS
 from scafflix.engine.evaluation import evaluate, models_at_once
-from scafflix.engine.planning import optima, participants
+from scafflix.engine.planning import participants
 from scafflix.engine.recording import Outcome, Run, message_bits
 from scafflix.engine.streams import Stream
 from scafflix.errors import ScafflixError, ScafflixWarning
+from scafflix.flix import Optimum
 from scafflix.personalize import mixture
 from scafflix.problem import Losses, Problem
 
@@ -35,17 +36,21 @@ class Batch:
     """Runs of one kind of method from one start, on the clients that take part in them."""
 
     def __init__(
-        self, problem: Problem, runs: Sequence[Run], x0: Array, h0: str | Array, strict: bool
+        self,
+        problem: Problem,
+        runs: Sequence[Run],
+        optima: Sequence[Optimum],
+        x0: Array,
+        h0: str | Array,
+        strict: bool,
     ) -> None:
-        self.runs, self.x0 = runs, x0
+        self.runs, self.optima, self.x0 = runs, optima, x0
         self.problem, first = participants(problem, runs[0].person)
         self.x_star = first.x_star
-        persons = [member.person.take(member.person.active) for member in runs]
-        self.optima = optima(self.problem, persons)
         self.stacked = loop.Runs(
             method=_stack([member.method for member in runs]),
-            alpha=_stack([person.alpha for person in persons]),
-            optimum=_stack(self.optima),
+            alpha=_stack([member.person.alpha[member.person.active] for member in runs]),
+            optimum=_stack(optima),
             keys=jnp.stack([streams.key(member.seed, Stream.GRADIENT) for member in runs]),
         )
         self._check_stepsizes(strict)
@@ -98,7 +103,7 @@ class Batch:
         capacity = max(1, min(rounds, LARGEST_CHUNK, LARGEST_TRACE // bytes_per_round))
         at_once = models_at_once(self.problem.losses, self.problem.n, self.problem.size)
         at_once = min(at_once, len(self.runs) * (1 + capacity))
-        chunk = capacity if report is None else max(1, at_once // len(self.runs) - 1)
+        chunk = capacity if report is None else first_chunk(at_once, len(self.runs))
         nothing = np.zeros((len(self.runs), 1), int)
         # gap, squared gradient norm, Psi and K: the start, then a column a round
         columns: list[tuple[NDArray[Any], ...]] = []
@@ -154,7 +159,7 @@ class Batch:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Objective gap and squared gradient norm of rounds `first`, `first + 1`, ..."""
         alpha = np.asarray(self.stacked.alpha)
-        value, square = evaluate(self.problem.losses, self.x_star, alpha, models, at_once)
+        value, square = evaluate(self.problem.losses, self.x_star, alpha, models, first, at_once)
         gap = value - np.asarray(self.stacked.optimum.value)[:, None]
         rounds, members = np.nonzero(~np.isfinite(gap.T))
         if len(rounds):
@@ -163,6 +168,11 @@ class Batch:
                 f"after round {first + rounds[0]}; lower the stepsize."
             )
         return gap, square
+
+
+def first_chunk(at_once: int, runs: int) -> int:
+    """As many rounds as are evaluated in one call; later chunks go by the clock."""
+    return max(1, at_once // runs - 1)
 
 
 def schedule(member: Run, first: int, number: int) -> NDArray[np.int64]:

@@ -16,9 +16,9 @@ MOST_POINTS = 64
 
 
 @jax.jit
-def _evaluate(losses: Losses, alpha: Array, x_star: Array, x: Array) -> tuple[Array, Array]:
+def _evaluate(losses: Losses, alpha: Array, x_star: Array, x: Array) -> Array:
     value, gradient, _ = flix.evaluate(losses, alpha, x_star, x)
-    return value, jnp.sum(gradient.reshape(len(x), -1) ** 2, axis=1)
+    return jnp.stack([value, jnp.sum(gradient.reshape(len(x), -1) ** 2, axis=1)])
 
 
 def models_at_once(losses: Losses, clients: int, size: int) -> int:
@@ -28,19 +28,27 @@ def models_at_once(losses: Losses, clients: int, size: int) -> int:
 
 
 def evaluate(
-    losses: Losses, x_star: Array, alpha: Floats, models: NDArray[np.float64], at_once: int
+    losses: Losses,
+    x_star: Array,
+    alpha: Floats,
+    models: NDArray[np.float64],
+    first: int,
+    at_once: int,
 ) -> tuple[Floats, Floats]:
-    """f~ and ||grad f~||^2 `[runs, rounds]` at models `[runs, rounds, *shape]`, with the same
-    number of models in every call: one compilation, whatever runs and rounds they come from."""
+    """f~ and ||grad f~||^2 `[runs, rounds]` at models `[runs, rounds, *shape]`, the first of which
+    are those of round `first`.
+
+    Every call takes the same number of models: one compilation. And a model's place in its call
+    depends on its run and round alone, so that its last bits do not depend on the chunk.
+    """
     runs, rounds = models.shape[:2]
-    points = models.reshape(runs * rounds, *models.shape[2:])
-    alphas = np.repeat(alpha, rounds, axis=0)
-    values, squares = np.empty(len(points)), np.empty(len(points))
-    for first in range(0, len(points), at_once):
-        # the last call is filled up with what is already there
-        chosen = np.arange(first, first + at_once) % len(points)
-        value, square = _evaluate(losses, alphas[chosen], x_star, points[chosen])
-        stop = min(at_once, len(points) - first)
-        values[first : first + stop] = np.asarray(value)[:stop]
-        squares[first : first + stop] = np.asarray(square)[:stop]
-    return values.reshape(runs, rounds), squares.reshape(runs, rounds)
+    points = models.swapaxes(0, 1).reshape(rounds * runs, *models.shape[2:])
+    found = np.empty((2, len(points)))
+    for start in range(-(first * runs % at_once), len(points), at_once):
+        place = np.arange(start, start + at_once)
+        inside = (place >= 0) & (place < len(points))
+        chosen = np.clip(place, 0, len(points) - 1)  # a call that is not full repeats a model
+        results = _evaluate(losses, alpha[chosen % runs], x_star, points[chosen])
+        found[:, place[inside]] = np.asarray(results)[:, inside]
+    values, squares = found.reshape(2, rounds, runs).swapaxes(1, 2)
+    return values, squares

@@ -13,8 +13,10 @@ import numpy as np
 from jax import Array
 
 from scafflix.engine.batch import Batch
+from scafflix.engine.planning import optima, participants
 from scafflix.engine.recording import Outcome, Run, record
 from scafflix.errors import ScafflixError
+from scafflix.flix import Optimum
 from scafflix.methods.method import Method
 from scafflix.personalize import Personalization
 from scafflix.problem import Problem
@@ -64,13 +66,14 @@ def sweep(
         if not 0 <= member.seed < 2**63:
             raise ScafflixError(f"seed is {member.seed}; it must be at least 0 and below 2^63.")
     x0 = _start_point(start, problem)
-    groups = _groups(runs)
+    groups, solved = _groups(runs), _solve(problem, runs)
     outcomes: dict[int, Outcome] = {}
     for number, indices in enumerate(groups):
         members = [runs[index] for index in indices]
         if len(members[0].person.active):
             report = progress and partial(_part, progress, number * rounds, len(groups) * rounds)
-            made = Batch(problem, members, x0, h0, strict).outcomes(rounds, report)
+            solutions = [solved[index] for index in indices]
+            made = Batch(problem, members, solutions, x0, h0, strict).outcomes(rounds, report)
         else:
             made = [_nobody(x0)] * len(members)
         outcomes |= dict(zip(indices, made, strict=True))
@@ -84,26 +87,44 @@ def start_lyapunov(
     problem: Problem, runs: Sequence[Run], *, start: str | Array = "ones", h0: str | Array = "zero"
 ) -> list[float]:
     """Psi^0 of every run, over the clients that take part."""
-    x0 = _start_point(start, problem)
+    x0, solved = _start_point(start, problem), _solve(problem, runs)
     found: dict[int, float] = {}
     for indices in _groups(runs):
         members = [runs[index] for index in indices]
         if len(members[0].person.active):
-            psi = Batch(problem, members, x0, h0, strict=False).start_lyapunov()
+            solutions = [solved[index] for index in indices]
+            psi = Batch(problem, members, solutions, x0, h0, strict=False).start_lyapunov()
         else:
             psi = np.zeros(len(members))
         found |= dict(zip(indices, psi.tolist(), strict=True))
     return [found[index] for index in range(len(runs))]
 
 
+def _solve(problem: Problem, runs: Sequence[Run]) -> dict[int, Optimum]:
+    """The FLIX optimum of every run in which somebody takes part, one program for all alpha."""
+    together: dict[Any, list[int]] = defaultdict(list)
+    for index, member in enumerate(runs):
+        if len(member.person.active):
+            together[_shared(member.person)].append(index)
+    solved: dict[int, Optimum] = {}
+    for indices in together.values():
+        persons = [runs[index].person for index in indices]
+        part, _ = participants(problem, persons[0])
+        found = optima(part, [person.take(person.active) for person in persons])
+        solved |= dict(zip(indices, found, strict=True))
+    return solved
+
+
 def _groups(runs: Sequence[Run]) -> list[list[int]]:
     """Runs that can share a program: the same kind of method, clients and local optima."""
     groups: dict[Any, list[int]] = defaultdict(list)
     for index, member in enumerate(runs):
-        person = member.person
-        kind = jax.tree.structure(member.method)
-        groups[kind, person.active.tobytes(), id(person.x_star)].append(index)
+        groups[jax.tree.structure(member.method), _shared(member.person)].append(index)
     return list(groups.values())
+
+
+def _shared(person: Personalization) -> Any:
+    return person.active.tobytes(), id(person.x_star)
 
 
 def _part(progress: Progress, before: int, total: int, done: int, gap: float) -> None:
