@@ -22,7 +22,12 @@ from scafflix.config import (
 )
 from scafflix.data import Federation
 from scafflix.engine.planning import plan
-from scafflix.engine.recording import Run, message_bits, predicted_iterations
+from scafflix.engine.recording import (
+    Run,
+    message_bits,
+    predicted_iterations,
+    warm_messages,
+)
 from scafflix.engine.run import EPSILON, Progress, start_lyapunov, sweep
 from scafflix.errors import ScafflixError
 from scafflix.methods import METHODS, Method
@@ -117,7 +122,8 @@ def forecast(config: RunConfig) -> Forecast:
         iterations = predicted_iterations(problem, member, psi0, epsilon)
         rounds = None if iterations is None else math.ceil(iterations * method.p)
         bits = sum(message_bits(method, problem.shape)) * len(person.active)
-        megabytes = None if rounds is None else rounds * bits / 8e6
+        trips = None if rounds is None else rounds + warm_messages(method, config.h0)
+        megabytes = None if trips is None else trips * bits / 8e6
         rows.append((method.name, method.p, method.rate.zeta, iterations, rounds, megabytes))
     constants = advice.constants
     facts = {

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 
@@ -129,23 +127,29 @@ def test_compare_takes_an_alpha_for_each_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "compare.toml"
-    file.write_text(f'data = "{SMALL}"\nclients = 3\nrounds = 12\nalphas = [[0, 0.5, 1], 0.5]\n')
+    file.write_text(
+        f'data = "{SMALL}"\nclients = 3\nrounds = 12\nalphas = [[0, 0.5, 1], [0, 1, 1], 0.5]\n'
+    )
     call(
         ["compare", str(file), "--methods", "scafflix", "--out", str(tmp_path / "out")], monkeypatch
     )
     assert "0..1" in capsys.readouterr().out
-    assert len(list((tmp_path / "out" / "runs").iterdir())) == 2
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 3
 
 
-def test_an_interrupted_command_says_so_and_writes_nothing(tmp_path: Path) -> None:
-    command = [str(Path(sys.executable).with_name("scafflix")), "run", "--data", "digits"]
-    command += ["--clients", "9", "--model", "softmax", "--rounds", "1000000", "--out", "out"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    time.sleep(6)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "stopped: nothing was written" in said
+def test_an_interrupted_command_says_so_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("scafflix.engine.batch.Batch._measure", interrupt)
+    words = ["run", "--data", SMALL, "--clients", "3", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", ["scafflix", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "stopped: nothing was written\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -65,10 +65,11 @@ def _compare(config: CompareConfig, folder: Path, force: bool, title: str) -> No
     from scafflix.report import curves, figures, page
 
     with new_folder(folder, force=force) as aside:
-        for record in records:
-            asked = record.config
-            alpha = alpha_label(asked["alpha"])
-            name = _safe(f"{asked['method']}-{asked['stepsize']}-{alpha}-{asked['seed']}")
+        for number, record in enumerate(records):
+            asked, alpha = record.config, alpha_label(record.config["alpha"])
+            words = (asked["method"], asked["stepsize"], alpha, asked["seed"])
+            # numbered: two files or vectors of alphas may have the same label
+            name = _safe(f"{number:03d}-{'-'.join(map(str, words))}")
             (aside / "runs" / name).mkdir(parents=True)
             record.write(aside / "runs" / name)
         curves.write_csv(records, aside / "curves.csv")

@@ -18,7 +18,7 @@ from scafflix.engine import loop, streams
 from scafflix.engine.compilation import COMPILATIONS
 from scafflix.engine.evaluation import evaluate, models_at_once
 from scafflix.engine.planning import participants
-from scafflix.engine.recording import Outcome, Run, message_bits
+from scafflix.engine.recording import Outcome, Run, message_bits, warm_messages
 from scafflix.engine.streams import Stream
 from scafflix.errors import ScafflixError, ScafflixWarning
 from scafflix.flix import Optimum
@@ -54,8 +54,8 @@ class Batch:
             keys=jnp.stack([streams.key(member.seed, Stream.GRADIENT) for member in runs]),
         )
         self._check_stepsizes(strict)
-        self.warm = isinstance(h0, str) and h0 == "warm"
         self.h0 = self._start_controls(h0, problem.n)
+        self.first_messages = warm_messages(runs[0].method, h0)
 
     def _check_stepsizes(self, strict: bool) -> None:
         """Name the worst stepsize that theory does not cover, with both numbers."""
@@ -135,8 +135,6 @@ class Batch:
             "runs_side_by_side": len(self.runs),
         }
         joined = [np.concatenate(parts, axis=1) for parts in zip(*columns, strict=True)]
-        # only a method that remembers something has control variates to warm
-        first_messages = int(self.warm and bool(jax.tree.leaves(carry.states)))
         final = np.asarray(carry.server.x.tree)
         bits = message_bits(self.runs[0].method, self.problem.shape)
         return [
@@ -148,7 +146,7 @@ class Batch:
                 local_steps=joined[3][k],
                 optimum=optimum,
                 message_bits=bits,
-                first_messages=first_messages,
+                first_messages=self.first_messages,
                 timing=timing,
             )
             for k, optimum in enumerate(self.optima)

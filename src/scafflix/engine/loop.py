@@ -84,7 +84,7 @@ def _communicate(run: Runs, carry: Carry, x_hat: Vector, next_steps: Array) -> C
     server = method.combine(carry.server, mean)
     x_bar = method.broadcast(server)
     states = jax.vmap(method.commit, in_axes=(0, 0, 0, None))(clients, carry.states, x_hat, x_bar)
-    x = jax.tree.map(lambda new, old: jnp.broadcast_to(new, old.shape), x_bar, carry.x)
+    x = jax.tree.map(lambda new, old: jnp.broadcast_to(new, old.shape), x_bar, carry.x)  # line 12
     return Carry(x, states, server, carry.iteration + 1, carry.round + 1, next_steps)
 
 
@@ -126,7 +126,7 @@ def advance(
         g = Vector(runs.method.gradient.estimate(losses, x_tilde, keys))  # line 8
         x_hat = jax.vmap(_local_step)(runs, carry, g)  # line 9
         running = carry.round < stop
-        talks = running & (carry.left == 1)
+        talks = running & (carry.left == 1)  # line 10
         stepped = carry._replace(
             x=_choose(running, x_hat, carry.x),  # line 15
             iteration=carry.iteration + running,

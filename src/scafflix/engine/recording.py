@@ -205,6 +205,13 @@ def message_bits(method: Method, shape: tuple[int, ...]) -> tuple[int, int]:
     return bits(sent), bits(received)
 
 
+def warm_messages(method: Method, h0: object) -> int:
+    """Communications before the first round: one to project warm control variates, in a method
+    that remembers any."""
+    state = method.init_client(Client(1.0, 1.0), 0.0, 0.0)
+    return int(isinstance(h0, str) and h0 == "warm" and bool(jax.tree.leaves(state)))
+
+
 @cache
 def versions() -> dict[str, str]:
     """What made the record."""
