@@ -27,7 +27,10 @@ types: install
 	$(BIN)/mypy
 
 bench: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/fig1.py
+	$(BIN)/python benchmarks/networks.py steps
+	$(BIN)/python benchmarks/networks.py store
 
 clean:
 	rm -rf $(VENV) demo build .pytest_cache .mypy_cache .ruff_cache

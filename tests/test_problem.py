@@ -210,20 +210,19 @@ def with_test_rows() -> sx.data.Federation:
 def test_a_client_without_test_rows_scores_nan_and_the_others_their_accuracy() -> None:
     small = sx.Problem(with_test_rows(), sx.models.logistic(), 0.1)
     x = jnp.broadcast_to(jnp.array([1.0, 0.0]), (1, 3, 2))  # predicts 1 where the first is > 0
-    assert small.test_losses is not None
-    np.testing.assert_array_equal(scores(small.test_losses, x), [[0.5, np.nan, 0.0]])
+    np.testing.assert_array_equal(scores(small.held_out["test"], x), [[0.5, np.nan, 0.0]])
 
 
 def test_a_federation_whose_test_part_has_no_rows_scores_nobody() -> None:
     part = (np.eye(3), [0, 1, 0])
     federation = sx.data.from_clients({"a": part, "b": part}, held_out={})
     assert federation.test is not None
-    assert sx.Problem(federation, sx.models.logistic(), 0.1).test_losses is None
+    assert sx.Problem(federation, sx.models.logistic(), 0.1).held_out == {}
 
 
 def test_taking_the_clients_without_test_rows_scores_nobody() -> None:
     small = sx.Problem(with_test_rows(), sx.models.logistic(), 0.1)
-    assert small.take(np.array([1])).test_losses is None
+    assert small.take(np.array([1])).held_out == {}
 
 
 def test_the_score_of_least_squares_is_the_mean_squared_error(linear_case: Case) -> None:

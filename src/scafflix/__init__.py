@@ -9,11 +9,21 @@
 True
 """
 
+import os
+from contextlib import suppress
+
 import jax
 
 jax.config.update("jax_enable_x64", True)  # convex problems run in float64
+# one device for each core, over which the clients of a cohort are shared out; a user's own choice
+# stands, and so does what JAX began with before this import
+if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    with suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
 
 from scafflix import control, data, gradients, models, theory  # noqa: E402
+from scafflix.cohorts.laboratory import train_network  # noqa: E402
+from scafflix.cohorts.problem import NetworkProblem  # noqa: E402
 from scafflix.engine.planning import plan  # noqa: E402
 from scafflix.engine.recording import Run  # noqa: E402
 from scafflix.engine.run import run, sweep  # noqa: E402
@@ -34,6 +44,7 @@ from scafflix.record import Record  # noqa: E402
 
 __all__ = [
     "METHODS",
+    "NetworkProblem",
     "Personalization",
     "Problem",
     "Record",
@@ -56,4 +67,5 @@ __all__ = [
     "sgd",
     "sweep",
     "theory",
+    "train_network",
 ]

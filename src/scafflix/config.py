@@ -24,17 +24,31 @@ def _key(help: str, default: Any = MISSING) -> Any:
 class ProblemConfig:
     """Data, split and model."""
 
-    data: str = _key("A name (scafflix data list), or a svmlight, CSV, Parquet or npz file.")
+    data: str = _key("A name (scafflix data list), a file, or a LEAF folder.")
     clients: int | None = _key("Number of clients to split the data over.", None)
     split: str | None = _key("contiguous, shuffled, dirichlet:BETA or column:NAME.", None)
     features: int | None = _key("Feature count of a svmlight file (else inferred).", None)
     label: str | None = _key("Label column of a table.", None)
     scale: str = _key("Feature scaling: none, maxabs or standard.", "none")
     intercept: bool = _key("Append a constant feature.", False)
-    test: float = _key("Share of each client's examples held out for testing.", 0.0)
+    test: float | None = _key(
+        "Share of each client's examples held out for testing; 0, for a network 0.1 unless the "
+        "data bring a test part.",
+        None,
+    )
+    validation: float | None = _key(
+        "Share of each client's training examples held out for choosing; 0, for a network 0.1.",
+        None,
+    )
+    min_examples: int | None = _key(
+        "Leave out clients with fewer training examples, or without held-out ones.", None
+    )
     data_seed: int = _key("Seed of the split and of the test part.", 0)
-    model: str = _key("logistic, softmax or linear.", "logistic")
-    l2: float = _key("Regularization: adds (l2/2) ||x||^2 to every f_i.", 0.1)
+    model: str = _key("logistic, softmax, linear, or a network: cnn, lstm, dense.", "logistic")
+    model_seed: int = _key("Seed of a network's start and of its local optima.", 0)
+    l2: float | None = _key(
+        "Regularization: adds (l2/2) ||x||^2 to every f_i; 0.1, for a network 0.", None
+    )
     smoothness: str = _key("tight (eigenvalue) or bound (the paper's row norms).", "tight")
 
 
@@ -43,13 +57,39 @@ class TrainingConfig(ProblemConfig):
     """How long and with which gradients."""
 
     rounds: int = _key("Communication rounds.", 50)
-    p: Auto = _key("Probability of communication: auto or a number in (0, 1].", "auto")
-    batch: str | int = _key("full, or the number of examples of a stochastic gradient.", "full")
+    p: Auto = _key(
+        "Probability of communication: auto (by theory, for a network 0.2) or a number.", "auto"
+    )
+    batch: str | int = _key(
+        "full, or the number of examples of a gradient; auto: full, for a network 20.", "auto"
+    )
     noise: float = _key("Standard deviation of noise added to full gradients.", 0.0)
     epsilon: float | None = _key("Target for E Psi: stepsizes by Corollary 2.", None)
     start: str = _key("Starting point: ones or zeros.", "ones")
     h0: str = _key("Control variates at the start: zero or warm.", "zero")
     strict: bool = _key("Refuse stepsizes that theory does not cover, instead of warning.", False)
+    pace: str = _key(
+        "Control variates advance by p (expected, the paper's) or by 1/K (actual); auto: actual "
+        "for a network.",
+        "auto",
+    )
+    part: str = _key("Held-out part to score: test, or validation to leave test alone.", "test")
+    cohort: int | None = _key("Networks: clients a round, else 10 or all.", None)
+    individual: bool = _key("Networks: scale stepsizes by each client's curvature.", False)
+    every: int = _key("Networks: rounds between evaluations.", 10)
+    optima: str = _key(
+        "Networks: start of the local optima: common (random), warm (after a warm-up), or none.",
+        "common",
+    )
+    optima_stepsize: Auto = _key(
+        "Networks: learning rate of the local optima; auto chooses it on validation data.", "auto"
+    )
+    optima_batch: int = _key("Networks: batch of the local optima.", 100)
+    optima_steps: int = _key("Networks: most steps to a local optimum.", 200)
+    warmup: int = _key("Networks: rounds of FedAvg at alpha = 1 before the warm start.", 100)
+    warmup_stepsize: float = _key("Networks: learning rate of the warm-up.", 0.1)
+    store: str = _key("Networks: client states in memory, on disk, or auto by size.", "auto")
+    keep: str = _key("Networks: models to keep: personal, global or none.", "personal")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +98,9 @@ class RunConfig(TrainingConfig):
 
     method: str = _key("scafflix, i_scaffnew, scaffnew, gd, sgd, fedavg, nesterov.", "scafflix")
     alpha: Any = _key("Personalization: a number in [0, 1], or a file with one a client.", 1.0)
-    stepsize: Auto = _key("auto (individual), common, or a number.", "auto")
+    stepsize: Auto = _key(
+        "auto (individual, by theory; for a network 0.1), common, or a number.", "auto"
+    )
     seed: int = _key("Seed of the coin and of stochastic gradients.", 0)
 
 
@@ -74,6 +116,16 @@ class CompareConfig(TrainingConfig):
     target: float = _key("Objective gap up to which rounds and megabytes are counted.", 1e-3)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TuneConfig(TrainingConfig):
+    """A grid of stepsizes for each of several methods."""
+
+    methods: tuple[str, ...] = _key("Methods, separated by commas.", ("scafflix",))
+    alpha: Any = _key("Personalization: a number in [0, 1], or a file with one a client.", 1.0)
+    stepsizes: tuple[Any, ...] = _key("The grid.", (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0))
+    seed: int = _key("Seed of the coin, the cohorts and the batches.", 0)
+
+
 def read(
     kind: type[Any],
     file: Path | None,
@@ -85,12 +137,18 @@ def read(
     if file is not None:
         values |= _read_toml(file)
     values |= {name: value for name, value in given.items() if value is not None}
+    return build(kind, values | assigned(assignments))
+
+
+def assigned(assignments: list[str]) -> dict[str, str]:
+    """The keys and values of `key=value` words."""
+    values = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals:
             raise ScafflixError(f"--set {assignment!r} is not of the form key=value.")
         values[name.strip()] = text.strip()
-    return build(kind, values)
+    return values
 
 
 def build(kind: type[Any], values: Mapping[str, Any]) -> Any:
@@ -143,7 +201,7 @@ def _convert(name: str, hint: Any, value: Any) -> Any:
             raise ScafflixError(f"{name} is {value!r}; it must be a list.")
         return tuple(_number_or_word(part) if kind == tuple[Any, ...] else part for part in parts)
     if kind is Any:
-        return _number_or_word(value)
+        return value.tolist() if hasattr(value, "tolist") else _number_or_word(value)
     if kind is bool:
         words = {"true": True, "false": False, True: True, False: False}
         if value not in words:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scafflix import data, gradients
+from scafflix.cohorts.laboratory import Laboratory
 from scafflix.config import (
     CompareConfig,
     ProblemConfig,
@@ -30,19 +31,24 @@ from scafflix.engine.recording import (
 )
 from scafflix.engine.run import EPSILON, Progress, start_lyapunov, sweep
 from scafflix.errors import ScafflixError
-from scafflix.methods import METHODS, Method
-from scafflix.models import MODELS
+from scafflix.methods import METHODS, PACED, Method
+from scafflix.models import MODELS, NETWORKS
 from scafflix.personalize import Personalization, personalize
 from scafflix.problem import Problem
 from scafflix.record import Record
 from scafflix.theory import Plan
 
+L2 = 0.1  # of linear models, unless another is given
+
 
 def build_problem(config: ProblemConfig) -> Problem:
     """Load the data and put the model on it."""
     if config.model not in MODELS:
-        raise ScafflixError(f"model is {config.model!r}; it must be one of {', '.join(MODELS)}.")
-    return Problem(load_data(config), MODELS[config.model](), config.l2, config.smoothness)
+        raise ScafflixError(
+            f"model is {config.model!r}; it must be one of {', '.join((*MODELS, *NETWORKS))}."
+        )
+    l2 = L2 if config.l2 is None else config.l2
+    return Problem(load_data(config), MODELS[config.model](), l2, config.smoothness)
 
 
 def load_data(config: ProblemConfig) -> Federation:
@@ -51,7 +57,9 @@ def load_data(config: ProblemConfig) -> Federation:
         config.data,
         clients=config.clients,
         split=config.split,
-        test=config.test,
+        test=config.test or 0.0,
+        validation=config.validation or 0.0,
+        min_examples=config.min_examples,
         seed=config.data_seed,
         features=config.features,
         label=config.label,
@@ -62,11 +70,12 @@ def load_data(config: ProblemConfig) -> Federation:
 
 def make_plan(problem: Problem, person: Personalization, config: TrainingConfig) -> Plan:
     """What theory advises for these gradients and this target."""
-    estimate = gradients.gradient(config.batch, config.noise)
+    batch = "full" if config.batch == "auto" else config.batch
+    estimate = gradients.gradient(batch, config.noise)
     return plan(problem, person, gradient=estimate, epsilon=config.epsilon)
 
 
-def make_method(advice: Plan, name: str, stepsize: Any, p: Any) -> Method:
+def make_method(advice: Plan, name: str, stepsize: Any, p: Any, pace: str = "auto") -> Method:
     """A method by name, with `auto`, `common` or given stepsizes and `auto` or given p."""
     if name not in METHODS:
         raise ScafflixError(f"method is {name!r}; it must be one of {', '.join(METHODS)}.")
@@ -80,16 +89,18 @@ def make_method(advice: Plan, name: str, stepsize: Any, p: Any) -> Method:
     probability = None if p == "auto" else p
     if isinstance(probability, str):
         raise ScafflixError(f"p is {p!r}; it must be auto or a number in (0, 1].")
-    return METHODS[name](advice, stepsize=steps, p=probability)
+    options = {"pace": pace} if name in PACED and pace != "auto" else {}
+    return METHODS[name](advice, stepsize=steps, p=probability, **options)
 
 
 def execute(config: RunConfig, progress: Progress | None = None) -> Record:
     """One run."""
+    if config.model in NETWORKS:
+        return Laboratory.of(config).run(config, progress)
     problem = build_problem(config)
     person = personalize(problem, config.alpha)
-    method = make_method(
-        make_plan(problem, person, config), config.method, config.stepsize, config.p
-    )
+    advice = make_plan(problem, person, config)
+    method = make_method(advice, config.method, config.stepsize, config.p, config.pace)
     (made,) = _sweep(problem, [Run(person, method, config.seed)], config, progress)
     return replace(made, config=plain(config))
 
@@ -104,10 +115,12 @@ class Forecast(NamedTuple):
 
 def forecast(config: RunConfig) -> Forecast:
     """What theory predicts for the chosen method and for its rivals, without running any."""
+    if config.model in NETWORKS:
+        raise ScafflixError(f"There is no theory for the network {config.model} to plan with.")
     problem = build_problem(config)
     person = personalize(problem, config.alpha)
     advice = make_plan(problem, person, config)
-    chosen = make_method(advice, config.method, config.stepsize, config.p)
+    chosen = make_method(advice, config.method, config.stepsize, config.p, config.pace)
     rivals = []
     for name in METHODS:
         with suppress(ScafflixError):  # a method that does not take these gradients
@@ -121,7 +134,7 @@ def forecast(config: RunConfig) -> Forecast:
         method = member.method
         iterations = predicted_iterations(problem, member, psi0, epsilon)
         rounds = None if iterations is None else math.ceil(iterations * method.p)
-        bits = sum(message_bits(method, problem.shape)) * len(person.active)
+        bits = sum(message_bits(method, problem.template)) * len(person.active)
         trips = None if rounds is None else rounds + warm_messages(method, config.h0)
         megabytes = None if trips is None else trips * bits / 8e6
         rows.append((method.name, method.p, method.rate.zeta, iterations, rounds, megabytes))
@@ -146,27 +159,45 @@ def forecast(config: RunConfig) -> Forecast:
 def compare(
     config: CompareConfig, progress: Progress | None = None, scores: bool = True
 ) -> list[Record]:
-    """Every method at every alpha with every seed, as one sweep."""
+    """Every method at every alpha with every seed, as one sweep; networks one after another."""
     if config.seeds < 1:
         raise ScafflixError(f"seeds is {config.seeds}; it must be at least 1.")
     for name, values in (("methods", config.methods), ("alphas", config.alphas)):
         if len(set(map(str, values))) < len(values):
             raise ScafflixError(f"{name} names something twice: {', '.join(map(str, values))}.")
+    if config.model in NETWORKS:
+        laboratory = Laboratory.of(config)
+        asked = _runs(config)
+        return [
+            laboratory.run(replace(one, keep="none"), progress and part_of(progress, k, len(asked)))
+            for k, one in enumerate(asked)
+        ]
     problem = build_problem(config)
     local = personalize(problem, 1.0)
-    runs, configs = [], []
-    for alpha in config.alphas:
-        person = local.at(alpha)
-        advice = make_plan(problem, person, config)
-        for spec in config.methods:
-            name, _, stepsize = spec.partition(":")
-            chosen = _one_run(config, name, stepsize or "auto", alpha)
-            method = make_method(advice, name, chosen.stepsize, config.p)
-            for seed in range(config.seeds):
-                runs.append(Run(person, method, seed))
-                configs.append(replace(chosen, seed=seed))
+    persons = {str(alpha): local.at(alpha) for alpha in config.alphas}
+    advice = {key: make_plan(problem, person, config) for key, person in persons.items()}
+    runs, asked = [], _runs(config)
+    for one in asked:
+        key = str(one.alpha)
+        method = make_method(advice[key], one.method, one.stepsize, one.p, one.pace)
+        runs.append(Run(persons[key], method, one.seed))
     made = _sweep(problem, runs, config, progress, scores)
-    return [replace(one, config=plain(asked)) for one, asked in zip(made, configs, strict=True)]
+    return [replace(one, config=plain(chosen)) for one, chosen in zip(made, asked, strict=True)]
+
+
+def _runs(config: CompareConfig) -> list[RunConfig]:
+    """Every method at every alpha with every seed."""
+    return [
+        replace(_one_run(config, name, stepsize or "auto", alpha), seed=seed)
+        for alpha in config.alphas
+        for name, _, stepsize in (spec.partition(":") for spec in config.methods)
+        for seed in range(config.seeds)
+    ]
+
+
+def part_of(progress: Progress, number: int, total: int) -> Progress:
+    """The progress of one of several runs."""
+    return lambda done, rounds, state: progress(number * rounds + done, total * rounds, state)
 
 
 def figure_settings(name: str) -> dict[str, Any]:
@@ -203,5 +234,6 @@ def _sweep(
         epsilon=config.epsilon,
         strict=config.strict,
         scores=scores,
+        part=config.part,
         progress=progress,
     )

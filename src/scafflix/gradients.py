@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from scafflix.data.federation import Federation
 from scafflix.errors import ScafflixError
 from scafflix.problem import Constants, Floats, Losses, Problem
 
@@ -116,12 +117,12 @@ def gradient(batch: str | int = "full", noise: float = 0.0) -> Gradient:
     return Minibatch(size)
 
 
-def check_batch(estimate: Gradient, problem: Problem) -> None:
+def check_batch(estimate: Gradient, federation: Federation) -> None:
     """Refuse a batch that is larger than some client's data."""
-    counts = problem.federation.train.counts
+    counts = federation.train.counts
     smallest = int(np.argmin(counts))
     if isinstance(estimate, Minibatch) and estimate.size > counts[smallest]:
         raise ScafflixError(
-            f"batch is {estimate.size}, but client {problem.federation.clients[smallest]} has "
+            f"batch is {estimate.size}, but client {federation.clients[smallest]} has "
             f"only {counts[smallest]} examples; give at most {counts[smallest]}, or full."
         )

@@ -185,9 +185,16 @@ class Problem:
         self.model = model
         self.l2 = float(l2)
         self.smoothness = smoothness
-        train, test = federation.train, federation.test
+        parts = federation.parts
+        for part in parts.values():
+            if part.features.ndim != 2 or part.labels.ndim != 1:
+                raise ScafflixError(
+                    f"The model {model.name} takes rows of numbers with one label each; the "
+                    f"examples of {federation.name} have the shape {part.features.shape[1:]}. "
+                    "Use a network."
+                )
         self.targets = targets or model.encode(
-            train.labels if test is None else np.concatenate([train.labels, test.labels])
+            np.concatenate([part.labels for part in parts.values()])
         )
         self.shape = (federation.dim, *self.targets.outputs)
         if 8 * self.n * self.size > LARGEST_STATE:
@@ -197,18 +204,24 @@ class Problem:
                 f"at most {LARGEST_STATE / 2**30:.0f} GiB are supported."
             )
         values, outputs = self.targets.values, self.targets.outputs
-        cut = len(train.labels)
-        self.losses = losses(train, values[:cut], model, outputs, self.l2)
-        self.test_losses = (
-            losses(test, values[cut:], model, outputs, self.l2)
-            if test is not None and len(test.labels)
-            else None
-        )
+        cuts = np.cumsum([len(part.labels) for part in parts.values()])[:-1]
+        made = {
+            name: losses(part, mine, model, outputs, self.l2)
+            for (name, part), mine in zip(parts.items(), np.split(values, cuts), strict=True)
+            if len(part.labels)
+        }
+        self.losses = made.pop("train")
+        self.held_out = made  # by the name of the part
 
     @property
     def n(self) -> int:
         """The number of clients."""
         return len(self.federation.clients)
+
+    @property
+    def template(self) -> jax.ShapeDtypeStruct:
+        """The shape and the type of one model."""
+        return jax.ShapeDtypeStruct(self.shape, np.float64)
 
     @property
     def size(self) -> int:
@@ -220,8 +233,7 @@ class Problem:
         if len(clients) == self.n:
             return self
         # targets keep their meaning even where the chosen clients lack a class
-        parts = [part for part in (self.federation.train, self.federation.test) if part]
-        owners = np.concatenate([part.owners for part in parts])
+        owners = np.concatenate([part.owners for part in self.federation.parts.values()])
         rows = np.flatnonzero(np.isin(owners, clients))
         targets = self.targets._replace(values=self.targets.values[rows])
         chosen = self.federation.take(clients)

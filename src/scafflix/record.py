@@ -30,7 +30,7 @@ from safetensors.numpy import load_file, save_file
 from scafflix.errors import ScafflixError
 
 Columns = Mapping[str, NDArray[Any]]
-START = ("objective_gap", "grad_norm_sq", "lyapunov", "lyapunov_bound", "bits_up", "bits_down")
+COUNTS = ("round", "iterations", "local_steps")  # 0 at the start
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,15 +41,28 @@ class Record:
     summary: Mapping[str, Any]
     metrics: Columns
     clients: Columns
-    models: Columns  # global [*shape]; local and personal [clients, *shape]
+    # global [*shape]; local and personal [clients, *shape]; of a network one for each array
+    models: Columns
 
-    def personal_model(self, client: str) -> NDArray[np.float64]:
-        """The model that a client takes home: alpha_i x + (1 - alpha_i) x_i*."""
+    def personal_model(self, client: str) -> Any:
+        """The model that a client takes home: alpha_i x + (1 - alpha_i) x_i*.
+
+        An array for a linear model; for a network a dict of them by name, such as `conv1/weight`.
+        """
         (found,) = np.nonzero(self.clients["client"] == client)
         if not len(found):
             raise ScafflixError(f"There is no client {client!r} in this record.")
-        model: NDArray[np.float64] = self.models["personal"][found[0]]
-        return model
+        prefix, place = "personal", found[0]
+        if prefix in self.models:
+            return self.models[prefix][place]
+        tree = {
+            name.removeprefix(f"{prefix}/"): stacked[place]
+            for name, stacked in self.models.items()
+            if name.startswith(f"{prefix}/")
+        }
+        if not tree:
+            raise ScafflixError("This record keeps no personal models; run with keep personal.")
+        return tree
 
     def rounds_to(self, gap: float) -> int | None:
         """The first round whose objective gap is at most `gap`."""
@@ -65,7 +78,7 @@ class Record:
     def write(self, folder: Path) -> None:
         """Write the files into an existing folder."""
         (folder / "config.toml").write_text(tomli_w.dumps(dict(self.config)))
-        start = {name: self.metrics[name][0] for name in START}
+        start = {name: self.metrics[name][0] for name in self.metrics if name not in COUNTS}
         summary = {**self.summary, "start": start}
         (folder / "summary.json").write_text(_json(summary, indent=2) + "\n")
         _write_lines(folder / "metrics.jsonl", self.metrics, skip=1)
@@ -81,7 +94,7 @@ class Record:
             config = tomllib.loads((folder / "config.toml").read_text())
             summary = json.loads((folder / "summary.json").read_text())
             rows = [
-                {"round": 0, "iterations": 0, "local_steps": 0, **summary.pop("start")},
+                {**dict.fromkeys(COUNTS, 0), **summary.pop("start")},
                 *_read_lines(folder / "metrics.jsonl"),
             ]
             clients = _read_lines(folder / "clients.jsonl")

@@ -111,6 +111,13 @@ def advise(
     return Plan(alpha, constants, gradient, A, C, gamma, p, epsilon)
 
 
+def without_theory(alpha: Floats, gamma: Floats, p: float, gradient: Gradient) -> Plan:
+    """The plan of functions whose constants nobody knows: chosen stepsizes, no guarantee."""
+    unknown = np.full(len(alpha), np.inf)
+    constants = Constants(1 / gamma, np.zeros(len(alpha)), unknown)
+    return Plan(alpha, constants, gradient, unknown, np.zeros(len(alpha)), gamma, p, None)
+
+
 def probability(gamma: Floats, mu: Floats) -> float:
     """p = sqrt(min_i gamma_i mu_i), which makes both terms of zeta equal."""
     return min(1.0, math.sqrt(float((gamma * mu).min())))

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from scafflix.data import known, load, locate
-from scafflix.data.catalogue import CATALOGUE, cache_folder
+from scafflix.data.catalogue import CATALOGUE, KnownFile, cache_folder
 from scafflix.errors import ScafflixError
 
 
 def test_every_bundled_name_has_the_shape_the_catalogue_says() -> None:
     for entry in known():
-        if entry.sha256 is None:
+        if not entry.files:
             fed = load(entry.name, clients=2)
             assert fed.train.features.shape == (entry.rows, entry.features)
             if entry.classes is not None:
@@ -25,7 +25,7 @@ def test_the_real_files_have_the_checksum_and_shape_the_catalogue_says(
     monkeypatch.setenv("SCAFFLIX_DATA", str(shared_data))
     path = locate(name)
     assert path == shared_data / "libsvm" / name
-    assert sha256(path.read_bytes()).hexdigest() == CATALOGUE[name].sha256
+    assert sha256(path.read_bytes()).hexdigest() == CATALOGUE[name].files[0].sha256
     shape = load(name, clients=3).train.features.shape
     assert shape == (CATALOGUE[name].rows, CATALOGUE[name].features)
 
@@ -52,7 +52,8 @@ def test_a_cached_file_is_found_when_its_checksum_is_right(
     path = cache / "libsvm" / "a6a"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"1 1:1\n")
-    right = replace(CATALOGUE["a6a"], sha256=sha256(b"1 1:1\n").hexdigest())
+    file = KnownFile("a6a", sha256(b"1 1:1\n").hexdigest())
+    right = replace(CATALOGUE["a6a"], files=(file,))
     monkeypatch.setitem(CATALOGUE, "a6a", right)
     assert locate("a6a") == path
 
@@ -92,3 +93,30 @@ def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     assert cache_folder() == Path("/xdg/scafflix")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_folder() == Path("~/.cache/scafflix").expanduser()
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "clients"),
+    [
+        ("femnist", "femnist_300_writers.npz", 300),
+        ("shakespeare", "shakespeare_roles.jsonl.gz", 1188),
+    ],
+)
+def test_people_in_the_data_folder_are_found_whatever_their_format(
+    shared_data: Path, name: str, file: str, clients: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCAFFLIX_DATA", str(shared_data))
+    assert locate(name) == shared_data / name / file
+    fed = load(name)
+    assert (fed.name, len(fed.clients)) == (name, clients)
+
+
+def test_a_release_in_the_data_folder_is_found_as_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCAFFLIX_DATA", str(tmp_path))
+    (tmp_path / "femnist").mkdir()
+    (tmp_path / "femnist" / "README").write_text("nothing to read")
+    assert locate("femnist") is None
+    (tmp_path / "femnist" / "federated_emnist_train.sqlite").touch()
+    assert locate("femnist") == tmp_path / "femnist"

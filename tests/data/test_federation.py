@@ -71,5 +71,62 @@ def test_a_number_of_names_that_does_not_match_the_examples_is_refused() -> None
 def test_test_features_of_another_dimension_are_refused() -> None:
     train = Examples(np.ones((2, 1)), np.ones(2), np.array([0, 2]))
     test = Examples(np.ones((2, 3)), np.ones(2), np.array([0, 2]))
-    with pytest.raises(ScafflixError, match="1 training features but 3 test features"):
+    with pytest.raises(ScafflixError, match=r"shape \(1,\) but test .* \(3,\)"):
         Federation("f", ("a",), train, test)
+
+
+def images_and_sequences() -> tuple[Examples, Examples]:
+    images = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
+    sequences = np.array([[1, 2], [3, 0], [4, 5]], np.uint8)
+    labels = np.array([[2, 9], [9, -1], [5, 9]], np.int8)
+    offsets = np.array([0, 1, 3])
+    return Examples(images, np.arange(3), offsets), Examples(sequences, labels, offsets)
+
+
+def test_images_stay_bytes_when_clients_are_taken() -> None:
+    images, _ = images_and_sequences()
+    fed = Federation("f", ("a", "b"), images)
+    taken = fed.take([1]).train
+    assert (taken.features.shape, taken.features.dtype) == ((2, 2, 2), np.uint8)
+    assert fed.dim == 4
+
+
+def test_a_sequence_has_a_label_for_each_place() -> None:
+    _, sequences = images_and_sequences()
+    taken = Federation("f", ("a", "b"), sequences).take([1])
+    assert taken.train.labels.tolist() == [[9, -1], [5, 9]]
+
+
+@pytest.mark.parametrize("shape", [(), (3, 1), (2, 2, 2)])
+def test_labels_of_a_shape_without_meaning_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ScafflixError, match="2 rows of features but labels of shape"):
+        Examples(np.ones((2, 1)), np.ones(shape), np.array([0, 2]))
+
+
+def test_validation_rows_are_taken_with_their_clients() -> None:
+    images, _ = images_and_sequences()
+    fed = Federation("f", ("a", "b"), images, validation=images, left_out={"c": "too small"})
+    taken = fed.take([1])
+    assert taken.validation is not None
+    assert taken.validation.features.tolist() == images.features[1:].tolist()
+    assert list(taken.parts) == ["train", "validation"]
+    assert taken.left_out == {"c": "too small"}
+
+
+def test_validation_examples_of_another_kind_are_refused() -> None:
+    images, sequences = images_and_sequences()
+    with pytest.raises(ScafflixError, match=r"shape \(2, 2\) but validation .* shape \(2,\)"):
+        Federation("f", ("a", "b"), images, validation=sequences)
+
+
+def test_labels_of_another_length_are_refused() -> None:
+    _, sequences = images_and_sequences()
+    single = Examples(sequences.features, np.arange(3), sequences.offsets)
+    with pytest.raises(ScafflixError, match=r"labels of shape \(2,\) but test labels .* \(\)"):
+        Federation("f", ("a", "b"), sequences, single)
+
+
+def test_validation_examples_of_other_clients_are_refused() -> None:
+    images, _ = images_and_sequences()
+    with pytest.raises(ScafflixError, match="has 2 clients but examples of 1"):
+        Federation("f", ("a", "b"), images, validation=images.take([0]))

@@ -63,3 +63,30 @@ def test_a_fraction_outside_zero_and_one_is_refused(fraction: float) -> None:
 def test_an_integer_too_large_for_a_float_is_refused() -> None:
     with pytest.raises(ScafflixError, match="finite number of at least 0"):
         real_number("noise", 10**400)
+
+
+def test_validation_rows_are_drawn_from_what_the_test_part_leaves() -> None:
+    features = np.arange(100.0)[:, None]
+    plain = from_arrays(features, np.ones(100), 2, test=0.2)
+    fed = from_arrays(features, np.ones(100), 2, test=0.2, validation=0.25)
+    assert plain.test is not None
+    assert fed.test is not None
+    assert fed.validation is not None
+    assert fed.test.features.tolist() == plain.test.features.tolist()
+    assert fed.validation.counts.tolist() == [10, 10]
+    rows = np.concatenate([part.features[:, 0] for part in fed.parts.values()])
+    assert sorted(rows) == list(range(100))
+
+
+def test_validation_and_test_rows_are_drawn_apart() -> None:
+    features = np.arange(100.0)[:, None]
+    test = from_arrays(features, np.ones(100), 2, test=0.2).test
+    validation = from_arrays(features, np.ones(100), 2, validation=0.2).validation
+    assert test is not None
+    assert validation is not None
+    assert test.features.tolist() != validation.features.tolist()
+
+
+def test_a_validation_fraction_outside_zero_and_one_is_refused() -> None:
+    with pytest.raises(ScafflixError, match=r"validation is 1\.0; give a finite number"):
+        from_arrays([[1.0]], [0], 1, validation=1.0)

@@ -197,3 +197,51 @@ def test_an_only_column_cannot_be_split_off(tmp_path: Path) -> None:
 def test_a_mistyped_argument_is_refused_before_anything_is_fetched() -> None:
     with pytest.raises(ScafflixError, match="does not say whose rows are whose"):
         load("mushrooms")
+
+
+@pytest.fixture
+def roles(tmp_path: Path) -> Path:
+    path = tmp_path / "roles.jsonl"
+    lines = (
+        f'{{"play": "P", "role": "{role}", "lines": ["{"word " * words}"]}}\n'
+        for role, words in (("small", 10), ("large", 400), ("middle", 200))
+    )
+    path.write_text("".join(lines))
+    return path
+
+
+def test_the_first_people_that_are_not_left_out_are_taken(roles: Path) -> None:
+    fed = load(roles, clients=1, test=0.1, validation=0.1, min_examples=5)
+    assert fed.clients == ("P: large",)
+    assert fed.left_out == {"P: small": "fewer than 5 training rows"}
+
+
+def test_taking_fewer_people_does_not_move_what_is_held_out(roles: Path) -> None:
+    everyone, some = load(roles, test=0.2), load(roles, test=0.2, clients=2)
+    assert everyone.take([0, 1]).train.features.tolist() == some.train.features.tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clients": 4}, r"clients is 4, but roles has 3 \(0 left out\); ask for fewer"),
+        ({"split": "shuffled"}, "split is 'shuffled', but .* comes with its clients"),
+        ({"scale": "standard"}, "scale is 'standard', but the examples of roles are images or"),
+        ({"intercept": True}, "intercept is asked for, but the examples of roles are"),
+        ({"label": "y"}, "is no table"),
+        ({"features": 3}, "is no svmlight text"),
+        ({"min_examples": 1000}, "leaves no client of roles"),
+        ({"validation": 2}, "validation is 2"),
+    ],
+)
+def test_options_that_do_not_fit_people_are_refused(
+    roles: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ScafflixError, match=message):
+        load(roles, **options)
+
+
+def test_a_folder_without_clients_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    with pytest.raises(ScafflixError, match="is a folder without LEAF or SQLite files"):
+        load(tmp_path)

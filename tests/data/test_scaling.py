@@ -85,3 +85,18 @@ def test_the_intercept_is_a_last_column_of_ones_left_unscaled(layout: type) -> N
     for part in (fed.train, fed.test):
         assert type(part.features) is (np.ndarray if layout is np.asarray else layout)
         assert (part.features[:, [3]].sum()) == len(part.labels)
+
+
+def test_validation_rows_follow_the_scale_of_the_training_rows() -> None:
+    features = np.arange(1.0, 41.0)[:, None]
+    plain = from_arrays(features, np.ones(40), 1, test=0.2, validation=0.2)
+    scaled = from_arrays(features, np.ones(40), 1, test=0.2, validation=0.2, scale="maxabs")
+    largest = plain.train.features.max()
+    for name, part in scaled.parts.items():
+        np.testing.assert_allclose(part.features * largest, plain.parts[name].features)
+
+
+def test_a_test_part_without_rows_can_be_scaled() -> None:
+    fed = from_arrays([[2.0], [4.0]], [0, 1], 2, test=0.4, scale="maxabs")
+    assert fed.test is not None
+    assert (fed.train.features.ravel().tolist(), len(fed.test.labels)) == ([0.5, 1.0], 0)

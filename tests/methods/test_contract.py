@@ -63,7 +63,7 @@ def two_rounds(
             mean = mean + weight * message
         server = method.combine(server, (1 / sum(weight for _, weight in sent)) * mean)
         x_bar = method.broadcast(server)
-        states = [method.commit(clients[i], states[i], x[i], x_bar) for i in range(N)]
+        states = [method.commit(clients[i], states[i], x[i], x_bar, 3) for i in range(N)]
         controls = [method.controls(clients[i], states[i]) for i in range(N)]
         seen += [server.x, x_bar, *(h for h in controls if h is not None)]
     return seen

@@ -22,6 +22,7 @@ app.command()(runs.demo)
 app.command()(runs.run)
 app.command()(runs.compare)
 app.command()(runs.plan)
+app.command()(runs.tune)
 app.command()(runs.reproduce)
 app.add_typer(data.app, name="data")
 

@@ -26,7 +26,7 @@ def progress(*titles: str) -> Iterator[list[Report]]:
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.completed:g}/{task.total:g} rounds"),
+        TextColumn("{task.completed:g}/{task.total:g}"),
         TextColumn("{task.fields[state]}"),
         TimeElapsedColumn(),
         console=ERR,
@@ -38,8 +38,9 @@ def progress(*titles: str) -> Iterator[list[Report]]:
         def reporter(title: str) -> Report:
             task = bar.add_task(title, total=1, state="data, local optima, compiling")
 
-            def report(done: int, total: int, gap: float) -> None:
-                bar.update(task, completed=done, total=total, state=f"gap {max(gap, 0.0):.1e}")
+            def report(done: int, total: int, state: Any) -> None:
+                words = state if isinstance(state, str) else f"gap {max(state, 0.0):.1e}"
+                bar.update(task, completed=done, total=total, state=words)
 
             return report
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +27,29 @@ def read_archive(path: Path) -> Rows:
     >>> rows.features.tolist(), rows.clients.tolist()
     ([[1.0, 2.0]], ['a'])
     """
+    with open_archive(path) as archive:
+        features = one_of(path, archive, "features", "x")
+        labels = one_of(path, archive, "labels", "y")
+        client = archive["client"] if "client" in archive.files else None
+    matrix = admit_features(features, f"{path}, features")
+    rows = matrix.shape[0]
+    return Rows(
+        matrix,
+        admit_labels(labels, rows, f"{path}, labels"),
+        None if client is None else admit_labels(client, rows, f"{path}, client"),
+    )
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
+    """The archive, whose arrays are read where they are asked for, within the context."""
     try:
         # Opened here, because NumPy leaves the file open when it turns out to be no archive.
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ScafflixError(f"{path}: one array, not an archive; save it with numpy.savez.")
-            features = one_of(path, archive, "features", "x")
-            labels = one_of(path, archive, "labels", "y")
-            client = archive["client"] if "client" in archive.files else None
+            yield archive
     except FileNotFoundError as error:
         raise ScafflixError(f"{path}: there is no such file.") from error
     except (
@@ -48,13 +64,6 @@ def read_archive(path: Path) -> Rows:
     ) as error:
         reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
         raise ScafflixError(f"{path}: not a readable .npz archive ({reason}).") from error
-    matrix = admit_features(features, f"{path}, features")
-    rows = matrix.shape[0]
-    return Rows(
-        matrix,
-        admit_labels(labels, rows, f"{path}, labels"),
-        None if client is None else admit_labels(client, rows, f"{path}, client"),
-    )
 
 
 def one_of(path: Path, archive: np.lib.npyio.NpzFile, name: str, short: str) -> NDArray[np.generic]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +15,10 @@ from scafflix.data.federation import Examples, Features, Federation, Labels
 from scafflix.data.holdout import check_fraction, hold_out
 from scafflix.data.scaling import append_intercept, check_scale, rescale
 from scafflix.data.split import Column, assign, parse_split
+from scafflix.data.threshold import check_threshold, leave_out
 from scafflix.errors import ScafflixError
+
+Client = TypeVar("Client")
 
 Part = tuple[object, ArrayLike]
 """The features (an array or a sparse matrix) and the labels of one client."""
@@ -26,6 +31,8 @@ def from_arrays(
     *,
     split: str | None = None,
     test: float = 0.0,
+    validation: float = 0.0,
+    min_examples: int | None = None,
     seed: int = 0,
     name: str = "arrays",
     intercept: bool = False,
@@ -35,6 +42,7 @@ def from_arrays(
 
     A number goes with ``split``: "contiguous" (the default), "shuffled" or "dirichlet:BETA".
     Ids become the clients' names, in order of first appearance; their rows are gathered.
+    The other arguments are those of `scafflix.data.load`.
 
     >>> fed = from_arrays([[1.0], [2.0], [3.0]], [0, 1, 0], ["b", "a", "b"])
     >>> fed.clients, fed.train.features.ravel().tolist()
@@ -42,7 +50,9 @@ def from_arrays(
     >>> from_arrays([[1.0], [2.0], [3.0]], [0, 1, 0], 2).clients
     ('client-0', 'client-1')
     """
-    check_fraction(test)
+    check_fraction("test", test)
+    check_fraction("validation", validation)
+    check_threshold(min_examples)
     check_scale(scale)
     matrix = admit_features(features)
     targets = admit_labels(labels, matrix.shape[0])
@@ -62,15 +72,29 @@ def from_arrays(
             )
         owners, names = group(admit_labels(clients, matrix.shape[0], "clients"))
     federation = pack(name, matrix, targets, owners, names)
-    return prepare(federation, test=test, seed=seed, intercept=intercept, scale=scale)
+    preparation = Preparation(test, validation, min_examples, seed, intercept, scale)
+    return prepare(federation, preparation)
 
 
-def prepare(
-    federation: Federation, *, test: float, seed: int, intercept: bool, scale: str
-) -> Federation:
-    """Hold out test rows, then scale by the training rows, then append the intercept."""
-    scaled = rescale(hold_out(federation, test, seed), scale)
-    return append_intercept(scaled) if intercept else scaled
+@dataclass(frozen=True)
+class Preparation:
+    """What is done to a federation after its rows have found their clients."""
+
+    test: float = 0.0
+    validation: float = 0.0
+    min_examples: int | None = None
+    seed: int = 0
+    intercept: bool = False
+    scale: str = "none"
+
+
+def prepare(federation: Federation, wanted: Preparation) -> Federation:
+    """Hold out test, then validation rows, leave out clients that are then too small, scale by
+    the training rows of the rest, append the intercept."""
+    divided = hold_out(federation, wanted.test, wanted.seed)
+    divided = hold_out(divided, wanted.validation, wanted.seed, "validation")
+    scaled = rescale(leave_out(divided, wanted.min_examples), wanted.scale)
+    return append_intercept(scaled) if wanted.intercept else scaled
 
 
 def from_clients(
@@ -98,14 +122,24 @@ def from_clients(
             f"Client {str(strangers[0])!r} has held-out examples but no training examples; "
             "leave it out."
         )
-    nothing = (train.features[:0], train.labels[:0])
-    test = join(
-        {
-            client: admit_part(client, held_out[client]) if client in held_out else nothing
-            for client in examples
-        }
-    )
+    admitted = {client: admit_part(client, part) for client, part in held_out.items()}
+    test = join_held_out(admitted, list(examples), train)
     return Federation(name, tuple(str(client) for client in examples), train, test)
+
+
+def join_held_out(
+    parts: Mapping[Client, tuple[Features, Labels]], clients: Sequence[Client], train: Examples
+) -> Examples:
+    """The held-out examples of the clients one after the other; some may have none."""
+    shape = train.features.shape[1:]
+    for client, (features, _) in parts.items():
+        if features.shape[1:] != shape:
+            raise ScafflixError(
+                f"Client {str(client)!r} has {by(features.shape[1:])} features held out, but "
+                f"{by(shape)} to train on; give all the same."
+            )
+    nothing = (train.features[:0], train.labels[:0])
+    return join({client: parts.get(client, nothing) for client in clients})
 
 
 def admit_part(client: object, part: Part) -> tuple[Features, Labels]:
@@ -117,14 +151,14 @@ def admit_part(client: object, part: Part) -> tuple[Features, Labels]:
     return features, admit_labels(part[1], features.shape[0], where)
 
 
-def join(parts: Mapping[object, tuple[Features, Labels]]) -> Examples:
+def join(parts: Mapping[Client, tuple[Features, Labels]]) -> Examples:
     """The examples of the clients one after the other."""
     first, (head, head_labels) = next(iter(parts.items()))
     for client, (features, labels) in parts.items():
-        if features.shape[1] != head.shape[1]:
+        if features.shape[1:] != head.shape[1:]:
             raise ScafflixError(
-                f"Client {str(client)!r} has {features.shape[1]} features, but client "
-                f"{str(first)!r} has {head.shape[1]}; give all the same."
+                f"Client {str(client)!r} has {by(features.shape[1:])} features, but client "
+                f"{str(first)!r} has {by(head.shape[1:])}; give all the same."
             )
         # NumPy would silently turn the numbers into text.
         if (labels.dtype.kind == "U") != (head_labels.dtype.kind == "U"):
@@ -142,6 +176,11 @@ def join(parts: Mapping[object, tuple[Features, Labels]]) -> Examples:
     labels = np.concatenate([labels for _, labels in parts.values()])
     counts = [block.shape[0] for block in blocks]
     return Examples(features, labels, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+
+def by(shape: tuple[int, ...]) -> str:
+    """A shape in words: 784, or 28 x 28."""
+    return " x ".join(map(str, shape))
 
 
 def group(ids: ArrayLike, where: str = "clients") -> tuple[NDArray[np.int64], tuple[str, ...]]:

@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import http.client
 import os
-import tempfile
+import re
+import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from scafflix.data.catalogue import cached, digest, entry_of
+from scafflix.data.catalogue import (
+    FEDJAX,
+    Entry,
+    KnownFile,
+    cached,
+    cached_file,
+    digest,
+    entry_of,
+    is_intact,
+    note_beside,
+)
+from scafflix.data.release import check_database
 from scafflix.errors import ScafflixError
 
+if sys.platform != "win32":
+    import fcntl
+
 ADDRESS = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
+FEDJAX_ADDRESS = "https://storage.googleapis.com/gresearch/fedjax/"
 TIMEOUT = 30.0
 """Seconds without a byte before the source is given up."""
 
-SIZE_LIMIT = 16 * 2**20
-"""The most bytes that are accepted; the largest known file has 1.2 million."""
-
 CHUNK = 2**16
 
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes received and the bytes announced (None: not announced)."""
+Progress = Callable[[str, int, int | None], None]
+"""Called with the name of the file, its bytes received and announced (None: not announced)."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """How one file is fetched."""
+
+    name: str  # of the data set
+    url: str
+    size_limit: int
+    timeout: float
+    report: Callable[[int, int | None], None]
 
 
 def fetch(
@@ -33,86 +62,185 @@ def fetch(
     *,
     address: str | None = None,
     timeout: float = TIMEOUT,
-    size_limit: int = SIZE_LIMIT,
+    size_limit: int | None = None,
 ) -> Path:
-    """The path of a known file in the cache, downloaded unless it is there already.
+    """The path of a data set in the cache, downloaded unless it is there already.
 
-    The file appears in the cache only whole and with the right checksum.
+    That is the file, or the folder of the files. A file appears in the cache only whole and
+    checked: by its SHA-256 where the source states one; else by the MD5 sum that the server
+    sends along, if it does, and by a check of the SQLite file, and its SHA-256 is noted beside
+    it for later. A download that breaks off leaves ``NAME.part``, with which the next goes on.
     """
     entry = entry_of(name)
-    if entry.sha256 is None:
+    if not entry.files:
         raise ScafflixError(f"{name} comes with {entry.source}, so there is nothing to fetch.")
-    target = cached(entry)
-    if target.is_file() and digest(target) == entry.sha256:
-        return target
-    url = (ADDRESS if address is None else address) + name
+    for file in entry.files:
+        if is_intact(cached_file(entry, file), file):
+            continue
+
+        def report(received: int, announced: int | None, file: KnownFile = file) -> None:
+            if progress is not None:
+                progress(file.name, received, announced)
+
+        base = FEDJAX_ADDRESS if entry.source == FEDJAX else ADDRESS
+        limit = file.size_limit if size_limit is None else size_limit
+        url = (base if address is None else address) + file.address
+        transfer = Transfer(name, url, limit, timeout, report)
+        fetch_file(entry, file, transfer)
+    return cached(entry)
+
+
+def fetch_file(entry: Entry, file: KnownFile, transfer: Transfer) -> None:
+    """Download one file, or the rest of it, and put it into the cache once it is checked."""
+    target = cached_file(entry, file)
+    part = target.with_name(f"{target.name}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, scratch_name = tempfile.mkstemp(dir=target.parent, prefix=f".{name}-")
+        with locked(part, transfer) as content:
+            try:
+                try:
+                    md5 = receive(content, transfer)
+                finally:
+                    content.flush()
+                check(part, file, md5, transfer)
+            except UnusableError:
+                part.unlink()
+                raise
+            finally:
+                # Nothing received is nothing to go on with.
+                if part.is_file() and part.stat().st_size == 0:
+                    part.unlink()
+            if file.sha256 is None:
+                note_beside(target).write_text(digest(part) + "\n", encoding="ascii")
+            part.replace(target)
     except OSError as error:
         raise ScafflixError(
             f"{target.parent}: cannot be written ({error.strerror}); "
             "set SCAFFLIX_CACHE to another folder."
         ) from error
-    scratch = Path(scratch_name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            receive(url, name, file, progress, timeout, size_limit)
-        received = digest(scratch)
-        if received != entry.sha256:
+
+
+class UnusableError(ScafflixError):
+    """What arrived is not what was asked for, so the next download must start anew."""
+
+
+@contextmanager
+def locked(part: Path, transfer: Transfer) -> Iterator[IO[bytes]]:
+    """The partial file, for this process alone."""
+    with part.open("ab") as content:
+        try:
+            if sys.platform != "win32":
+                fcntl.flock(content, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Between the opening and the lock another process may have finished the file.
+            alone = os.path.samestat(os.fstat(content.fileno()), part.stat())
+        except OSError:
+            alone = False
+        if not alone:
             raise ScafflixError(
-                f"{url}: the checksum of what arrived is {received}, not {entry.sha256}, so it "
-                "is not used; try again, or get the file elsewhere and set SCAFFLIX_DATA."
+                f"{part}: another process is fetching {transfer.name}; wait until it is done."
             )
-        scratch.replace(target)
-    finally:
-        scratch.unlink(missing_ok=True)
-    return target
+        yield content
 
 
-def receive(
-    url: str,
-    name: str,
-    file: IO[bytes],
-    progress: Progress | None,
-    timeout: float,
-    size_limit: int,
-) -> None:
-    """Copy what the address sends to the file, all of it and no more than allowed."""
-    received = 0
+def check(part: Path, file: KnownFile, md5: str | None, transfer: Transfer) -> None:
+    """Refuse what arrived if it is not the file that is known, or not what the server meant."""
+    expected, received = file.sha256, ""
+    if expected is not None:
+        received = digest(part)
+    elif md5 is not None:
+        expected = md5
+        with part.open("rb") as content:
+            received = hashlib.file_digest(
+                content, lambda: hashlib.md5(usedforsecurity=False)
+            ).hexdigest()
+    if expected is not None and received != expected:
+        raise UnusableError(
+            f"{transfer.url}: the checksum of what arrived is {received}, not {expected}, so it "
+            "is not used; try again, or get the file elsewhere and set SCAFFLIX_DATA."
+        )
+    if file.sha256 is None:
+        try:
+            check_database(part)
+        except ScafflixError as error:
+            raise UnusableError(
+                f"{transfer.url}: what arrived is no SQLite release, so it is not used; "
+                "get the file elsewhere and set SCAFFLIX_DATA."
+            ) from error
+
+
+def receive(content: IO[bytes], transfer: Transfer) -> str | None:
+    """Append what the address sends behind what there is; the MD5 sum that it states, if any."""
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as response:
+        with connect(content, transfer) as response:
+            received = content.tell()
             length = response.headers.get("Content-Length", "")
-            announced = int(length) if length.isdecimal() else None
-            while announced is None or announced <= size_limit:
+            announced = received + int(length) if length.isdecimal() else None
+            while announced is None or announced <= transfer.size_limit:
                 chunk = response.read(CHUNK)
                 if not chunk:
                     break
                 received += len(chunk)
-                if received > size_limit:
+                if received > transfer.size_limit:
                     break
-                file.write(chunk)
-                if progress is not None:
-                    progress(received, announced)
+                content.write(chunk)
+                transfer.report(received, announced)
+            md5 = stated_md5(response.headers)
     except urllib.error.HTTPError as error:
         error.close()
         raise ScafflixError(
-            f"{url}: the server answers {error.code} ({error.reason}); get the file "
+            f"{transfer.url}: the server answers {error.code} ({error.reason}); get the file "
             "elsewhere and set SCAFFLIX_DATA to its folder."
         ) from error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise ScafflixError(
-            f"{url}: cannot be fetched ({reason}); set SCAFFLIX_DATA to a folder that holds "
-            f"{name}, or run `scafflix data fetch {name}` when online."
+            f"{transfer.url}: cannot be fetched ({reason}); set SCAFFLIX_DATA to a folder that "
+            f"holds {transfer.name}, or run `scafflix data fetch {transfer.name}` when online."
         ) from error
-    if max(received, announced or 0) > size_limit:
-        raise ScafflixError(
-            f"{url}: more than the {size_limit} bytes allowed, so it is not used; get the file "
-            "elsewhere and set SCAFFLIX_DATA to its folder."
+    if max(received, announced or 0) > transfer.size_limit:
+        raise UnusableError(
+            f"{transfer.url}: more than the {transfer.size_limit} bytes allowed, so it is not "
+            "used; get the file elsewhere and set SCAFFLIX_DATA to its folder."
         )
     if announced is not None and received < announced:
         raise ScafflixError(
-            f"{url}: ended after {received} of {announced} bytes, so it is not used; "
-            f"run `scafflix data fetch {name}` again."
+            f"{transfer.url}: ended after {received} of {announced} bytes, so it is not used; "
+            f"run `scafflix data fetch {transfer.name}` again, which goes on from there."
         )
+    return md5
+
+
+def connect(content: IO[bytes], transfer: Transfer) -> Any:
+    """An answer that goes on where the partial file ends; the file is emptied if none does."""
+    here = content.seek(0, os.SEEK_END)
+    if 0 < here <= transfer.size_limit:
+        request = urllib.request.Request(transfer.url, headers={"Range": f"bytes={here}-"})
+        try:
+            response = urllib.request.urlopen(request, timeout=transfer.timeout)
+            span = response.headers.get("Content-Range", "")
+            if response.status == 206 and re.match(rf"bytes {here}-\d+/", span):
+                return response
+            if response.status == 200:
+                content.truncate(0)
+                content.seek(0)
+                return response
+            response.close()
+        except urllib.error.HTTPError as error:
+            if error.code != 416:  # the part is as long as the file, or longer
+                raise
+            error.close()
+    content.truncate(0)
+    content.seek(0)
+    return urllib.request.urlopen(transfer.url, timeout=transfer.timeout)
+
+
+def stated_md5(headers: Any) -> str | None:
+    """The MD5 sum of the whole file as Google's storage states it, in hexadecimal."""
+    for header in headers.get_all("x-goog-hash", []):
+        for kind, _, value in (entry.strip().partition("=") for entry in header.split(",")):
+            if kind == "md5":
+                try:
+                    return base64.b64decode(value, validate=True).hex()
+                except binascii.Error:
+                    return None
+    return None

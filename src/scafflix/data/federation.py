@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +14,7 @@ from scipy import sparse
 
 from scafflix.errors import ScafflixError
 
-Features = NDArray[np.float64] | sparse.csr_array
+Features = NDArray[Any] | sparse.csr_array
 Labels = NDArray[np.generic]
 
 
@@ -20,19 +22,22 @@ Labels = NDArray[np.generic]
 class Examples:
     """Examples of consecutive clients: client i owns rows ``offsets[i]:offsets[i + 1]``.
 
-    Labels stay as they were found (numbers or strings); a model gives them a meaning.
+    An example is a row of features, dense or sparse, or an array of any shape and numeric type:
+    an image, a sequence. Its label is one value, or one for each place of a sequence, with -1
+    where there is nothing to predict. Labels stay as they were found (numbers or strings); a
+    model gives them a meaning.
     """
 
-    features: Features  # [rows, dim]
-    labels: Labels  # [rows]
+    features: Features  # [rows, *shape]
+    labels: Labels  # [rows] or [rows, length]
     offsets: NDArray[np.int64]  # [clients + 1]
 
     def __post_init__(self) -> None:
         rows = self.features.shape[0]
-        if self.labels.shape != (rows,):
+        if self.labels.ndim not in (1, 2) or self.labels.shape[0] != rows:
             raise ScafflixError(
                 f"There are {rows} rows of features but labels of shape {self.labels.shape}; "
-                "give one label per row."
+                "give one label, or one sequence of labels, per row."
             )
         if self.offsets[0] != 0 or self.offsets[-1] != rows or (np.diff(self.offsets) < 0).any():
             raise ScafflixError(
@@ -62,7 +67,7 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """The clients of a federation, their training examples and their test examples.
+    """The clients of a federation, their training, test and validation examples.
 
     >>> from scafflix.data import from_clients
     >>> fed = from_clients({"a": ([[1.0], [2.0]], [0, 1]), "b": ([[3.0]], [1])})
@@ -74,21 +79,31 @@ class Federation:
     clients: tuple[str, ...]
     train: Examples
     test: Examples | None = None
+    validation: Examples | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)  # client -> why it is not here
 
     def __post_init__(self) -> None:
         if not self.clients:
             raise ScafflixError(f"The federation '{self.name}' has no clients; give at least one.")
-        for part in (self.train, self.test):
-            if part is not None and len(part.counts) != len(self.clients):
+        for part in self.parts.values():
+            if len(part.counts) != len(self.clients):
                 raise ScafflixError(
                     f"The federation '{self.name}' has {len(self.clients)} clients but examples "
                     f"of {len(part.counts)}; give the examples of each client."
                 )
-        if self.test is not None and self.test.features.shape[1] != self.dim:
-            raise ScafflixError(
-                f"The federation '{self.name}' has {self.dim} training features but "
-                f"{self.test.features.shape[1]} test features; give the same number."
-            )
+        for name, part in self.parts.items():
+            if part.features.shape[1:] != self.train.features.shape[1:]:
+                raise ScafflixError(
+                    f"The federation '{self.name}' has training examples of shape "
+                    f"{self.train.features.shape[1:]} but {name} examples of shape "
+                    f"{part.features.shape[1:]}; give the same."
+                )
+            if part.labels.shape[1:] != self.train.labels.shape[1:]:
+                raise ScafflixError(
+                    f"The federation '{self.name}' has training labels of shape "
+                    f"{self.train.labels.shape[1:]} but {name} labels of shape "
+                    f"{part.labels.shape[1:]}; give the same."
+                )
         client, times = Counter(self.clients).most_common(1)[0]
         if times > 1:
             raise ScafflixError(
@@ -104,8 +119,14 @@ class Federation:
 
     @property
     def dim(self) -> int:
-        """The number of features."""
-        return int(self.train.features.shape[1])
+        """The number of features: of an image, its pixels; of a sequence, its places."""
+        return math.prod(self.train.features.shape[1:])
+
+    @property
+    def parts(self) -> dict[str, Examples]:
+        """The parts that there are, by name: train, then test and validation."""
+        every = {"train": self.train, "test": self.test, "validation": self.validation}
+        return {name: part for name, part in every.items() if part is not None}
 
     def take(self, clients: Sequence[int] | NDArray[np.int64]) -> Federation:
         """The federation of the chosen clients only, in that order.
@@ -121,9 +142,5 @@ class Federation:
                     f"There is no client {i} in '{self.name}'; "
                     f"its clients are 0 to {len(self.clients) - 1}."
                 )
-        return Federation(
-            self.name,
-            tuple(self.clients[i] for i in clients),
-            self.train.take(clients),
-            None if self.test is None else self.test.take(clients),
-        )
+        parts = {name: part.take(clients) for name, part in self.parts.items()}
+        return replace(self, clients=tuple(self.clients[i] for i in clients), **parts)  # type: ignore[arg-type]

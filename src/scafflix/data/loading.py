@@ -10,12 +10,13 @@ from scipy import sparse
 
 from scafflix.data.archive import read_archive
 from scafflix.data.arguments import whole_number
-from scafflix.data.arrays import from_arrays, prepare
+from scafflix.data.arrays import Preparation, from_arrays, join, join_held_out, prepare
 from scafflix.data.catalogue import CATALOGUE, locate
 from scafflix.data.download import fetch
 from scafflix.data.federation import Features, Federation
 from scafflix.data.holdout import check_fraction
 from scafflix.data.origin import Origin, resolve
+from scafflix.data.recognition import reader_of
 from scafflix.data.rows import Rows
 from scafflix.data.scaling import check_scale
 from scafflix.data.split import Column, parse_split
@@ -23,6 +24,7 @@ from scafflix.data.streams import Stream, generator
 from scafflix.data.svmlight import read_svmlight
 from scafflix.data.synthesis import parse_synthetic, synthetic
 from scafflix.data.table import read_table
+from scafflix.data.threshold import NO_TRAINING_ROWS, check_threshold
 from scafflix.errors import ScafflixError
 
 
@@ -32,6 +34,8 @@ def load(
     clients: int | None = None,
     split: str | None = None,
     test: float = 0.0,
+    validation: float = 0.0,
+    min_examples: int | None = None,
     seed: int = 0,
     features: int | None = None,
     label: str | None = None,
@@ -47,18 +51,29 @@ def load(
     - a file: ``.csv`` or ``.parquet`` (see `scafflix.data.table`), ``.npz`` with arrays
       ``features`` (``x``), ``labels`` (``y``) and maybe ``client``; anything else is svmlight
       text, compressed if it ends in .bz2, .xz or .gz. A text that is both a name and a file is
-      the name; write ``./name`` or a `Path` for the file.
+      the name; write ``./name`` or a `Path` for the file;
+    - a file or folder whose clients are people, as `scafflix.data.recognition` lists: LEAF JSON,
+      the SQLite release of FedJAX, an ``.npz`` of writers, a ``.jsonl`` of speaking roles. The
+      names ``femnist`` and ``shakespeare`` are such data.
 
     ``split`` says who gets which rows: ``contiguous`` (the default), ``shuffled`` and
     ``dirichlet:BETA`` need a number of ``clients``; ``column:NAME`` takes the clients from a
     table's column, from an archive's array ``client``, or from a feature of svmlight or
     scikit-learn data by its index from 1, which is then no feature any more. An archive with an
-    array ``client`` is split by it when neither ``split`` nor ``clients`` is given.
+    array ``client`` is split by it when neither ``split`` nor ``clients`` is given. Where clients
+    are people there is no ``split``, and ``clients=N`` takes the first N that are not left out.
 
-    ``test`` is the fraction of each client's rows to hold out. ``features`` declares the number
-    of features of svmlight text, ``label`` the label column of a table (otherwise ``label``,
-    ``target`` or ``y``). ``scale`` is ``none``, ``maxabs`` or ``standard``, computed from the
-    training rows; ``intercept`` appends a feature that is 1 everywhere.
+    ``test`` is the fraction of each client's rows to hold out; it must be 0 where the source
+    brings a test part of its own. ``validation`` is the fraction of the rows then left for
+    training to hold out for validation. With ``min_examples``, a client is left out that has
+    fewer training rows than that after this division, or no test row where there is a test part,
+    or no validation row where there is a validation part. Clients without a training row are
+    left out always. ``federation.left_out`` lists who was left out and why.
+
+    ``features`` declares the number of features of svmlight text, ``label`` the label column of
+    a table (otherwise ``label``, ``target`` or ``y``). ``scale`` is ``none``, ``maxabs`` or
+    ``standard``, computed from the training rows; ``intercept`` appends a feature that is 1
+    everywhere.
 
     >>> fed = load("iris", clients=3, split="shuffled", test=0.2)
     >>> fed.clients, fed.train.counts.tolist(), fed.test.counts.tolist(), fed.dim
@@ -67,12 +82,15 @@ def load(
     (20, 2)
     """
     # Everything a user may have mistyped is checked before a file is read or fetched.
-    check_fraction(test)
+    check_fraction("test", test)
+    check_fraction("validation", validation)
+    check_threshold(min_examples)
     check_scale(scale)
     generator(seed, Stream.SPLIT)
     if clients is not None:
         whole_number("clients", clients, least=1)
     rule = None if split is None else parse_split(split)
+    wanted = Preparation(test, validation, min_examples, seed, intercept, scale)
 
     origin = resolve(source)
     if label is not None and origin.kind != "table":
@@ -86,8 +104,13 @@ def load(
             raise ScafflixError(
                 f"split is {split!r}, but synthetic data come with their clients; leave split out."
             )
-        federation = make_synthetic(origin.options, clients, seed)
-        return prepare(federation, test=test, seed=seed, intercept=intercept, scale=scale)
+        return prepare(make_synthetic(origin.options, clients, seed), wanted)
+    if origin.kind == "people":
+        if split is not None:
+            raise ScafflixError(
+                f"split is {split!r}, but {origin} comes with its clients; leave split out."
+            )
+        return first(clients, prepare(read_people(origin, test), wanted))
 
     column = rule.name if isinstance(rule, Column) else None
     if clients is None and column is None and origin.kind != "archive":
@@ -107,7 +130,7 @@ def load(
             f"clients is {clients}, but column {column!r} of {origin} names "
             f"{len(federation.clients)} clients; leave clients out."
         )
-    return prepare(federation, test=test, seed=seed, intercept=intercept, scale=scale)
+    return prepare(federation, wanted)
 
 
 def how_many_clients(origin: Origin) -> ScafflixError:
@@ -127,6 +150,46 @@ def make_synthetic(options: str, clients: int | None, seed: int) -> Federation:
             "give one of them."
         )
     return synthetic(**arguments, seed=seed)  # type: ignore[arg-type]
+
+
+def read_people(origin: Origin, test: float) -> Federation:
+    """The federation of people; those without training rows are left out."""
+    path = origin.path or locate(origin.name) or fetch(origin.name)
+    reader = reader_of(path)
+    if reader is None:
+        raise ScafflixError(f"{path}: there are no clients' examples in a known format.")
+    parts = reader(path)
+    if test > 0.0 and parts.test is not None:
+        raise ScafflixError(f"test is {test:g}, but {path} brings a test part; leave test out.")
+    train, held_out = (
+        {client: examples for client, examples in clients.items() if len(examples[1]) > 0}
+        for clients in (parts.train, parts.test or {})
+    )
+    if not train:
+        raise ScafflixError(f"{path}: no client has training rows; give at least one.")
+    empty = {
+        client: NO_TRAINING_ROWS
+        for client in (*parts.train, *(parts.test or ()))
+        if client not in train
+    }
+    try:
+        examples = join(train)
+        test_part = None if parts.test is None else join_held_out(held_out, list(train), examples)
+        return Federation(origin.name, tuple(train), examples, test_part, left_out=empty)
+    except ScafflixError as error:  # clients or parts that do not go together
+        raise ScafflixError(f"{path}: {error}") from error
+
+
+def first(clients: int | None, federation: Federation) -> Federation:
+    """The federation of its first clients, so many as asked for."""
+    if clients is None or clients == len(federation.clients):
+        return federation
+    if clients > len(federation.clients):
+        raise ScafflixError(
+            f"clients is {clients}, but {federation.name} has {len(federation.clients)} "
+            f"({len(federation.left_out)} left out); ask for fewer."
+        )
+    return federation.take(range(clients))
 
 
 def read(origin: Origin, features: int | None, label: str | None, column: str | None) -> Rows:

@@ -1,4 +1,4 @@
-"""What a user means by a source: a known name, made-up data, or a file and its format."""
+"""What a user means by a source: a known name, made-up data, or a path and its format."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from scafflix.data.catalogue import CATALOGUE
+from scafflix.data.catalogue import CATALOGUE, FEDJAX, LIBSVM, SCIKIT_LEARN
+from scafflix.data.recognition import reader_of
 from scafflix.errors import ScafflixError
 
-Kind = Literal["synthetic", "bundled", "svmlight", "table", "archive"]
+Kind = Literal["synthetic", "bundled", "svmlight", "table", "archive", "people"]
+"""``people``: the source names its clients, see `scafflix.data.recognition`."""
 
 FORMATS: dict[str, Kind] = {".csv": "table", ".parquet": "table", ".npz": "archive"}
 """The format of each file suffix; any other is svmlight text."""
+
+KINDS: dict[str, Kind] = {LIBSVM: "svmlight", SCIKIT_LEARN: "bundled", FEDJAX: "people"}
+"""What the known data sets of each source are."""
 
 COMPRESSED = (".bz2", ".xz", ".gz")
 
@@ -50,14 +55,19 @@ def resolve(source: str | Path) -> Origin:
         if name == "synthetic":
             return Origin("synthetic", name, options=options)
         if source in CATALOGUE:
-            return Origin("bundled" if CATALOGUE[source].sha256 is None else "svmlight", source)
+            return Origin(KINDS[CATALOGUE[source].source], source)
     # os.path, unlike Path.exists, answers False also for names that no file can have.
-    if os.path.isdir(path):
-        raise ScafflixError(f"{path}: is a folder; give a file.")
     if not os.path.exists(path):
         raise ScafflixError(
             f"There is no data set or file {str(source)!r}; the known names are "
             f"{', '.join((*CATALOGUE, 'synthetic'))}."
+        )
+    if reader_of(path) is not None:
+        name = path.resolve().name
+        return Origin("people", name if path.is_dir() else name.partition(".")[0], path)
+    if path.is_dir():
+        raise ScafflixError(
+            f"{path}: is a folder without LEAF or SQLite files of clients; give a file."
         )
     name = Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
     return Origin(FORMATS.get(path.suffix.lower(), "svmlight"), name, path)

@@ -1,6 +1,6 @@
 """Changes of the features that every client agrees on: a common scale, a constant column.
 
-Scales are those of the training rows of all clients together; test rows follow them.
+Scales are those of the training rows of all clients together; other rows follow them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from scafflix.data.admission import admit_features, check_dense_size
-from scafflix.data.federation import Examples, Features, Federation
+from scafflix.data.federation import Features, Federation
 from scafflix.errors import ScafflixError
 
 Scale = Literal["none", "maxabs", "standard"]
@@ -44,12 +44,13 @@ def rescale(federation: Federation, scale: str) -> Federation:
     """
     if check_scale(scale) == "none":
         return federation
+    check_vectors(federation, f"scale is '{scale}'")
     check_dense_size(1, federation.dim, federation.name)  # a scale for each feature
     largest = largest_absolute(federation.train.features)
     scaled = map_features(federation, lambda features: divide(features, largest))
     if scale == "standard":
         # After maxabs no square can overflow, and the standardized features are the same.
-        rows = sum(len(p.labels) for p in (scaled.train, scaled.test) if p is not None)
+        rows = sum(len(part.labels) for part in scaled.parts.values())
         check_dense_size(rows, scaled.dim, scaled.name)
         dense = map_features(scaled, to_dense)
         train = to_dense(dense.train.features)
@@ -58,9 +59,10 @@ def rescale(federation: Federation, scale: str) -> Federation:
         mean = np.where(constant, train[0], train.mean(axis=0))
         deviation = np.where(constant, 1.0, (train - mean).std(axis=0))
         scaled = map_features(dense, lambda features: (to_dense(features) - mean) / deviation)
-    if scaled.test is not None:
-        # A test value may be too far out for a scale that it had no part in.
-        admit_features(scaled.test.features, f"{scaled.name}, test part after scale='{scale}'")
+    for name, part in scaled.parts.items():
+        # A held-out value may be too far out for a scale that it had no part in.
+        if name != "train" and len(part.labels) > 0:
+            admit_features(part.features, f"{scaled.name}, {name} part after scale='{scale}'")
     return scaled
 
 
@@ -71,6 +73,7 @@ def append_intercept(federation: Federation) -> Federation:
     >>> append_intercept(from_clients({"a": ([[5.0]], [0])})).train.features.tolist()
     [[5.0, 1.0]]
     """
+    check_vectors(federation, "intercept is asked for")
 
     def with_ones(features: Features) -> Features:
         ones = np.ones((features.shape[0], 1))
@@ -82,13 +85,21 @@ def append_intercept(federation: Federation) -> Federation:
 
 
 def map_features(federation: Federation, change: Callable[[Features], Features]) -> Federation:
-    """The same federation with the features of both parts changed."""
+    """The same federation with the features of every part changed."""
+    parts = {
+        name: replace(part, features=change(part.features))
+        for name, part in federation.parts.items()
+    }
+    return replace(federation, **parts)  # type: ignore[arg-type]
 
-    def changed(part: Examples) -> Examples:
-        return replace(part, features=change(part.features))
 
-    test = None if federation.test is None else changed(federation.test)
-    return replace(federation, train=changed(federation.train), test=test)
+def check_vectors(federation: Federation, request: str) -> None:
+    """Refuse to scale or extend what are no vectors: images and sequences."""
+    if federation.train.features.ndim != 2 or federation.train.labels.ndim != 1:
+        raise ScafflixError(
+            f"{request}, but the examples of {federation.name} are images or sequences, which "
+            "stay as they are; leave it out."
+        )
 
 
 def largest_absolute(features: Features) -> NDArray[np.float64]:

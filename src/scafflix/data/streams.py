@@ -15,6 +15,7 @@ class Stream(IntEnum):
     SPLIT = 1
     TEST = 2
     SYNTHETIC = 3
+    VALIDATION = 4
 
 
 def generator(seed: int, stream: Stream) -> np.random.Generator:

@@ -20,7 +20,7 @@ from scafflix.engine.evaluation import evaluate, models_at_once
 from scafflix.engine.planning import participants
 from scafflix.engine.recording import Outcome, Run, message_bits, warm_messages
 from scafflix.engine.streams import Stream
-from scafflix.errors import ScafflixError, ScafflixWarning
+from scafflix.errors import DivergenceError, ScafflixError, ScafflixWarning
 from scafflix.flix import Optimum
 from scafflix.personalize import mixture
 from scafflix.problem import Losses, Problem
@@ -136,7 +136,7 @@ class Batch:
         }
         joined = [np.concatenate(parts, axis=1) for parts in zip(*columns, strict=True)]
         final = np.asarray(carry.server.x.tree)
-        bits = message_bits(self.runs[0].method, self.problem.shape)
+        bits = message_bits(self.runs[0].method, self.problem.template)
         return [
             Outcome(
                 x=final[k],
@@ -161,9 +161,10 @@ class Batch:
         gap = value - np.asarray(self.stacked.optimum.value)[:, None]
         rounds, members = np.nonzero(~np.isfinite(gap.T))
         if len(rounds):
-            raise ScafflixError(
+            raise DivergenceError(
                 f"{self.runs[members[0]].method.name} diverged: the objective is not finite "
-                f"after round {first + rounds[0]}; lower the stepsize."
+                f"after round {first + rounds[0]}; lower the stepsize.",
+                int(first + rounds[0]),
             )
         return gap, square
 

@@ -73,8 +73,8 @@ def _local_step(run: Runs, carry: Carry, g: Vector) -> Vector:
     return jax.vmap(run.method.local_step)(run.clients, carry.states, carry.x, g)
 
 
-def _communicate(run: Runs, carry: Carry, x_hat: Vector, next_steps: Array) -> Carry:
-    """Lines 11 to 13 for one run."""
+def _communicate(run: Runs, carry: Carry, x_hat: Vector, steps: Array, next_steps: Array) -> Carry:
+    """Lines 11 to 13 for one run, after a round of as many steps."""
     method, clients = run.method, run.clients
     messages, weights = jax.vmap(method.upload)(clients, carry.states, x_hat)
     weights = jnp.broadcast_to(weights, run.alpha.shape)
@@ -83,7 +83,9 @@ def _communicate(run: Runs, carry: Carry, x_hat: Vector, next_steps: Array) -> C
     )
     server = method.combine(carry.server, mean)
     x_bar = method.broadcast(server)
-    states = jax.vmap(method.commit, in_axes=(0, 0, 0, None))(clients, carry.states, x_hat, x_bar)
+    states = jax.vmap(method.commit, in_axes=(0, 0, 0, None, None))(
+        clients, carry.states, x_hat, x_bar, steps
+    )
     x = jax.tree.map(lambda new, old: jnp.broadcast_to(new, old.shape), x_bar, carry.x)  # line 12
     return Carry(x, states, server, carry.iteration + 1, carry.round + 1, next_steps)
 
@@ -136,7 +138,7 @@ def advance(
 
         def communicate() -> tuple[Carry, Array]:
             next_steps = steps.at[everyone, slot + 1].get(mode="clip")
-            spoken = jax.vmap(_communicate)(runs, carry, x_hat, next_steps)
+            spoken = jax.vmap(_communicate)(runs, carry, x_hat, steps[everyone, slot], next_steps)
             psi = jax.vmap(lyapunov)(runs, spoken.server.x, spoken.states)
             return _choose(talks, spoken, stepped), psi
 

@@ -48,7 +48,7 @@ def plan(
     if epsilon is not None and not 0 < epsilon < np.inf:
         raise ScafflixError(f"epsilon is {epsilon}; it must be a finite number above 0.")
     problem, person = participants(problem, person)
-    check_batch(gradient, problem)
+    check_batch(gradient, problem.federation)
 
     def x_optimal() -> Array:
         (optimum,) = optima(problem, [person])

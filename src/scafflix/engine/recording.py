@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpy.typing import NDArray
 
 from scafflix import theory
+from scafflix.data import Federation
 from scafflix.flix import Optimum
 from scafflix.gradients import Exact
 from scafflix.methods.method import Client, Method
@@ -48,8 +48,18 @@ class Outcome(NamedTuple):
     timing: dict[str, float]
 
 
-def record(problem: Problem, member: Run, outcome: Outcome, epsilon: float, scores: bool) -> Record:
-    """The record of one run; means are over all clients, also those that do not take part."""
+def record(
+    problem: Problem,
+    member: Run,
+    outcome: Outcome,
+    epsilon: float,
+    scores: bool = True,
+    part: str = "test",
+) -> Record:
+    """The record of one run; means are over all clients, also those that do not take part.
+
+    A run that looks at validation data leaves the test data alone.
+    """
     metrics, certificate = _metrics(problem, member, outcome)
     person = member.person
     models = {
@@ -58,7 +68,7 @@ def record(problem: Problem, member: Run, outcome: Outcome, epsilon: float, scor
         "personal": np.asarray(person.mix(jnp.asarray(outcome.x))),
     }
     summary = _summary(problem, member, outcome, metrics, certificate, epsilon)
-    clients = _clients(problem, member, models, scores)
+    clients = _clients(problem, member, models, scores, part)
     return Record(_asked(problem, member, metrics), summary, metrics, clients, models)
 
 
@@ -156,18 +166,16 @@ def predicted_iterations(problem: Problem, member: Run, psi0: float, epsilon: fl
 
 
 def _clients(
-    problem: Problem, member: Run, models: dict[str, Floats], scores: bool
+    problem: Problem, member: Run, models: dict[str, Floats], scores: bool, part: str
 ) -> dict[str, NDArray[Any]]:
     """The table of clients; those that do not take part have no stepsize."""
     person = member.person
     gamma = np.full(problem.n, np.nan)
     if len(person.active):
         gamma[person.active] = member.method.gamma
-    test = problem.federation.test
     table: dict[str, NDArray[Any]] = {
         "client": np.array(problem.federation.clients),
-        "train_examples": problem.federation.train.counts,
-        "test_examples": np.zeros(problem.n, int) if test is None else test.counts,
+        **example_counts(problem.federation),
         "alpha": person.alpha,
         "gamma": gamma,
         "L": problem.constants.L,
@@ -175,29 +183,41 @@ def _clients(
         "kappa": problem.constants.kappa,
         "local_grad_norm": person.gradient_norm,
     }
+    looked_at = {"train": problem.losses, **problem.held_out}
+    if part != "test":
+        looked_at.pop("test", None)
     if scores:
         points = jnp.stack([jnp.broadcast_to(models[k], models["local"].shape) for k in KINDS])
-        for part, losses in (("train", problem.losses), ("test", problem.test_losses)):
-            if losses is not None:
-                per_kind = np.asarray(_scores(losses, points))
-                table |= {f"{part}_{k}": v for k, v in zip(KINDS, per_kind, strict=True)}
+        for name, losses in looked_at.items():
+            per_kind = np.asarray(_scores(losses, points))
+            table |= {f"{name}_{k}": v for k, v in zip(KINDS, per_kind, strict=True)}
     return table
+
+
+def example_counts(federation: Federation) -> dict[str, NDArray[np.int64]]:
+    """How many examples each client has in each part."""
+    none = np.zeros(len(federation.clients), np.int64)
+    return {
+        f"{name}_examples": federation.parts[name].counts if name in federation.parts else none
+        for name in ("train", "validation", "test")
+    }
 
 
 _scores = jax.jit(Losses.scores)
 
 
-def message_bits(method: Method, shape: tuple[int, ...]) -> tuple[int, int]:
+def message_bits(method: Method, template: Any) -> tuple[int, int]:
     """Bits that one client sends and receives in one communication, counted on the messages
-    themselves; weights and numbers of local steps, a few scalars, are left out."""
+    themselves for a model of the template's shapes and types; weights and numbers of local steps,
+    a few scalars, are left out."""
 
-    def exchange(x: Array) -> tuple[Any, Any]:
+    def exchange(x: Any) -> tuple[Any, Any]:
         client, point = Client(1.0, 1.0), Vector(x)
         state = method.init_client(client, point, point)
         message, _ = method.upload(client, state, point)
         return message, method.broadcast(method.init_server(point))
 
-    sent, received = jax.eval_shape(exchange, jax.ShapeDtypeStruct(shape, float))
+    sent, received = jax.eval_shape(exchange, template)
 
     def bits(tree: Any) -> int:
         return sum(8 * leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -25,7 +25,8 @@ from scafflix.record import Record
 MOST_ROUNDS = 10**9
 EPSILON = 1e-6  # the Psi for which rounds are predicted unless a target is given
 
-Progress = Callable[[int, int, float], None]  # rounds done, of how many, largest objective gap
+# rounds done, of how many, and the largest objective gap or how else it stands
+Progress = Callable[[int, int, Any], None]
 
 
 def run(
@@ -52,6 +53,7 @@ def sweep(
     epsilon: float | None = None,
     strict: bool = False,
     scores: bool = True,
+    part: str = "test",
     progress: Progress | None = None,
 ) -> list[Record]:
     """Many runs of one problem; those that differ in alpha, seed and stepsizes only go side by
@@ -65,6 +67,8 @@ def sweep(
     for member in runs:
         if not 0 <= member.seed < 2**63:
             raise ScafflixError(f"seed is {member.seed}; it must be at least 0 and below 2^63.")
+    if part not in ("test", "validation"):
+        raise ScafflixError(f"part is {part!r}; it must be test or validation.")
     x0 = _start_point(start, problem)
     groups, solved = _groups(runs), _solve(problem, runs)
     outcomes: dict[int, Outcome] = {}
@@ -78,7 +82,7 @@ def sweep(
             made = [_nobody(x0)] * len(members)
         outcomes |= dict(zip(indices, made, strict=True))
     return [
-        record(problem, member, outcomes[index], epsilon or EPSILON, scores)
+        record(problem, member, outcomes[index], epsilon or EPSILON, scores, part)
         for index, member in enumerate(runs)
     ]
 

@@ -15,6 +15,9 @@ class Stream(IntEnum):
 
     COIN = 1
     GRADIENT = 2
+    COHORT = 3
+    MODEL = 4
+    OPTIMA = 5
 
 
 def key(seed: int, purpose: Stream) -> Array:
@@ -34,3 +37,8 @@ def uniforms(seed: int, purpose: Stream, first: int, number: int) -> NDArray[np.
         for place in range(first, first + number)
     ]
     return 1.0 - np.array(draws)
+
+
+def generator(seed: int, purpose: Stream, place: int) -> np.random.Generator:
+    """A generator of as many numbers as are wanted at one place of a stream."""
+    return np.random.Generator(np.random.Philox(key=[seed, int(purpose)], counter=[0, place, 0, 0]))

@@ -16,8 +16,11 @@ METHODS: dict[str, Callable[..., Method]] = {
     for method in (scafflix, i_scaffnew, scaffnew, gd, sgd, fedavg, nesterov)
 }
 
+PACED = ("scafflix", "i_scaffnew", "scaffnew")  # those whose control variates have a pace
+
 __all__ = [
     "METHODS",
+    "PACED",
     "Client",
     "Method",
     "fedavg",

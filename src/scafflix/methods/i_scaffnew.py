@@ -10,9 +10,16 @@ from typing import NamedTuple
 
 from jax.tree_util import Partial
 
-from scafflix.methods.method import Client, Method, Number, Point, geometric
+from scafflix.methods.method import Client, Factor, Method, Number, Point, geometric, paced
 from scafflix.problem import Floats
-from scafflix.theory import Plan, chosen_probability, chosen_stepsizes, probability, theorem
+from scafflix.theory import (
+    NO_RATE,
+    Plan,
+    chosen_probability,
+    chosen_stepsizes,
+    probability,
+    theorem,
+)
 
 
 class State(NamedTuple):
@@ -36,9 +43,11 @@ def upload(client: Client, state: State, x_hat: Point) -> tuple[Point, Number]:
     return x_hat, 1 / client.step
 
 
-def commit(p: Number, client: Client, state: State, x_hat: Point, x_bar: Point) -> State:
-    """Line 11: h_i = h_i + (p / gamma_i) (x_bar - x_hat_i)."""
-    return State(state.h + (p / client.step) * (x_bar - x_hat))
+def commit(
+    factor: Factor, client: Client, state: State, x_hat: Point, x_bar: Point, steps: Number
+) -> State:
+    """Line 11: h_i = h_i + (p / gamma_i) (x_bar - x_hat_i), or with 1/K for p."""
+    return State(state.h + (factor(steps) / client.step) * (x_bar - x_hat))
 
 
 def controls(client: Client, state: State) -> Point:
@@ -46,7 +55,10 @@ def controls(client: Client, state: State) -> Point:
 
 
 def i_scaffnew(
-    plan: Plan, stepsize: float | Floats | None = None, p: float | None = None
+    plan: Plan,
+    stepsize: float | Floats | None = None,
+    p: float | None = None,
+    pace: str = "expected",
 ) -> Method:
     """i-Scaffnew with the plan's individual stepsizes, or with given stepsizes on the f~_i."""
     step = chosen_stepsizes(stepsize, plan.gamma / plan.alpha**2, plan.n)
@@ -57,12 +69,12 @@ def i_scaffnew(
         gamma=gamma,
         limit=1 / plan.A,
         p=p,
-        rate=theorem(gamma, p, mu, plan.A, plan.C),
+        rate=theorem(gamma, p, mu, plan.A, plan.C) if pace == "expected" else NO_RATE,
         gradient=plan.gradient,
         init_client=Partial(init_client),
         local_step=Partial(local_step),
         upload=Partial(upload),
-        commit=Partial(commit, p),
+        commit=Partial(commit, paced(p, pace)),
         local_steps=Partial(geometric, p),
         controls=Partial(controls),
     )

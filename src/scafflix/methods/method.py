@@ -18,12 +18,14 @@ import jax
 import numpy as np
 from jax.tree_util import Partial
 
+from scafflix.errors import ScafflixError
 from scafflix.gradients import Gradient
 from scafflix.theory import Rate
 
 Point = Any  # a Vector or an array
 State = Any  # a named tuple of points
 Number = Any
+Factor = Callable[[Number], Number]  # of the number of local steps
 
 
 class Client(NamedTuple):
@@ -64,7 +66,9 @@ def _send_model(server: State) -> Point:
     return server.x
 
 
-def _change_nothing(client: Client, state: State, x_hat: Point, x_bar: Point) -> State:
+def _change_nothing(
+    client: Client, state: State, x_hat: Point, x_bar: Point, steps: Number
+) -> State:
     return state
 
 
@@ -85,6 +89,28 @@ def geometric(p: Number, uniform: Number) -> Number:
 def once(uniform: Number) -> Number:
     """One step a round."""
     return np.ones_like(uniform, int)
+
+
+def expected(p: Number, steps: Number) -> Number:
+    """p, one over the expected number of local steps."""
+    return p
+
+
+def actual(steps: Number) -> Number:
+    """1/K, one over the number of local steps that the round made."""
+    return 1 / steps
+
+
+def paced(p: Number, pace: str) -> Factor:
+    """The factor by which control variates advance after K local steps.
+
+    `expected` is the paper's line 13, proven for convex problems in which all clients take part.
+    `actual` has the same fixed point and keeps the same sum_i alpha_i h_i, since the factor is
+    common to the clients of a round, but does not overshoot after a round that happens to be long.
+    """
+    if pace not in ("expected", "actual"):
+        raise ScafflixError(f"pace is {pace!r}; it must be expected or actual.")
+    return Partial(expected, p) if pace == "expected" else Partial(actual)
 
 
 @jax.tree_util.register_dataclass
@@ -114,8 +140,8 @@ class Method:
     combine: Callable[[State, Point], State] = Partial(_keep_mean)
     # server -> the point from which every client goes on
     broadcast: Callable[[State], Point] = Partial(_send_model)
-    # (client, state, x_hat, broadcast) -> state
-    commit: Callable[[Client, State, Point, Point], State] = Partial(_change_nothing)
+    # (client, state, x_hat, broadcast, K) -> state
+    commit: Callable[[Client, State, Point, Point, Number], State] = Partial(_change_nothing)
     # uniform numbers in (0, 1] -> K, the local steps of as many rounds
     local_steps: Callable[[Number], Number] = Partial(once)
     # (client, state) -> h_i, which tends to grad f_i(x~_i*); None for a method without

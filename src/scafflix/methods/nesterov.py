@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jax.tree_util import Partial
 
+from scafflix.errors import ScafflixError
 from scafflix.methods.method import Method, Number, Point
 from scafflix.methods.sgd import local_step
 from scafflix.theory import NO_RATE, Plan, Rate, chosen_probability, chosen_stepsize
@@ -48,6 +49,8 @@ def nesterov(plan: Plan, stepsize: float | None = None, p: float | None = None) 
     square = plan.alpha**2
     strength = float(np.mean(square * plan.constants.mu))
     smoothness = float(np.mean(square * plan.constants.L))
+    if not strength > 0:
+        raise ScafflixError("nesterov needs strongly convex functions, with L_i and mu_i known.")
     step = chosen_stepsize(stepsize, 1 / smoothness)
     chosen_probability(p, 1.0)
     kappa = 1 / (step * strength)

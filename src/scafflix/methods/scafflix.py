@@ -7,9 +7,16 @@ from typing import NamedTuple
 
 from jax.tree_util import Partial
 
-from scafflix.methods.method import Client, Method, Number, Point, geometric
+from scafflix.methods.method import Client, Factor, Method, Number, Point, geometric, paced
 from scafflix.problem import Floats
-from scafflix.theory import Plan, chosen_probability, chosen_stepsizes, probability, theorem
+from scafflix.theory import (
+    NO_RATE,
+    Plan,
+    chosen_probability,
+    chosen_stepsizes,
+    probability,
+    theorem,
+)
 
 
 class State(NamedTuple):
@@ -33,19 +40,27 @@ def upload(client: Client, state: State, x_hat: Point) -> tuple[Point, Number]:
     return x_hat, client.alpha**2 / client.gamma
 
 
-def commit(p: Number, client: Client, state: State, x_hat: Point, x_bar: Point) -> State:
-    """Line 13: h_i = h_i + (p alpha_i / gamma_i) (x_bar - x_hat_i)."""
-    return State(state.h + (p * client.alpha / client.gamma) * (x_bar - x_hat))
+def commit(
+    factor: Factor, client: Client, state: State, x_hat: Point, x_bar: Point, steps: Number
+) -> State:
+    """Line 13: h_i = h_i + (p alpha_i / gamma_i) (x_bar - x_hat_i), or with 1/K for p."""
+    return State(state.h + (factor(steps) * client.alpha / client.gamma) * (x_bar - x_hat))
 
 
 def controls(client: Client, state: State) -> Point:
     return state.h
 
 
-def scafflix(plan: Plan, stepsize: float | Floats | None = None, p: float | None = None) -> Method:
+def scafflix(
+    plan: Plan,
+    stepsize: float | Floats | None = None,
+    p: float | None = None,
+    pace: str = "expected",
+) -> Method:
     """Scafflix with the plan's individual stepsizes gamma_i, or with given ones.
 
-    p defaults to sqrt(min_i gamma_i mu_i), which makes both terms of the rate equal.
+    p defaults to sqrt(min_i gamma_i mu_i), which makes both terms of the rate equal; control
+    variates advance by p (`expected`, Theorem 1's) or by 1/K (`actual`, for sampled clients).
     """
     mu = plan.constants.mu
     gamma = chosen_stepsizes(stepsize, plan.gamma, plan.n)
@@ -55,12 +70,12 @@ def scafflix(plan: Plan, stepsize: float | Floats | None = None, p: float | None
         gamma=gamma,
         limit=1 / plan.A,
         p=p,
-        rate=theorem(gamma, p, mu, plan.A, plan.C),
+        rate=theorem(gamma, p, mu, plan.A, plan.C) if pace == "expected" else NO_RATE,
         gradient=plan.gradient,
         init_client=Partial(init_client),
         local_step=Partial(local_step),
         upload=Partial(upload),
-        commit=Partial(commit, p),
+        commit=Partial(commit, paced(p, pace)),
         local_steps=Partial(geometric, p),
         controls=Partial(controls),
     )

@@ -21,7 +21,13 @@ def upload(client: Client, state: State, x_hat: Point) -> tuple[Point, Number]:
     return x_hat, 1.0
 
 
-def scaffnew(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Method:
+def scaffnew(
+    plan: Plan,
+    stepsize: float | None = None,
+    p: float | None = None,
+    pace: str = "expected",
+) -> Method:
     """i-Scaffnew with one stepsize: the largest that suits every client, or a given one."""
     common = chosen_stepsize(stepsize, (plan.gamma / plan.alpha**2).min())
-    return replace(i_scaffnew(plan, common, p), name="scaffnew", upload=Partial(upload))
+    made = i_scaffnew(plan, common, p, pace)
+    return replace(made, name="scaffnew", upload=Partial(upload))

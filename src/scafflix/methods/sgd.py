@@ -33,19 +33,22 @@ def sgd(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Me
     A = np.mean(square * L) + np.max(square * np.where(plan.A > L, plan.A, 0.0)) / plan.n
     C = np.sum(square * plan.C) / plan.n**2
     strength = float(np.mean(square * mu))
-    advised = 1 / A
+    advised = 1 / A if np.isfinite(A) else (plan.gamma / square).min()
     if plan.epsilon is not None and C > 0:
         advised = min(advised, plan.epsilon * strength / (2 * square.min() * C))
     step = chosen_stepsize(stepsize, advised)
     chosen_probability(p, 1.0)
-    noise = float(square.min() * step * C / strength)
-    within = step <= (1 + 1e-12) / A
+    proven = step <= (1 + 1e-12) / A
     return Method(
         name="sgd",
         gamma=step * square,
         limit=square / A,
         p=1.0,
-        rate=Rate(step * strength, 1.0, noise) if within else NO_RATE,
+        rate=(
+            Rate(step * strength, 1.0, float(square.min() * step * C / strength))
+            if proven
+            else NO_RATE
+        ),
         gradient=plan.gradient,
         local_step=Partial(local_step),
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import tomli_w
 
 from scafflix.record import Record
-from scafflix.report import figures, tables
+from scafflix.report import accuracy, figures, tables
 from scafflix.report.tables import Table
 
 STYLE = """
@@ -26,17 +26,15 @@ pre { overflow-x: auto; padding: .8rem; background: #8882; border-radius: .5rem;
 """
 
 
-def write(records: Sequence[Record], target: float, title: str, path: Path) -> None:
-    """Write the page."""
+def write(records: Sequence[Record], made: Sequence[Table], title: str, path: Path) -> None:
+    """Write the page with the tables made of the records; certificates where there are any."""
+    certified = "certificate" in records[0].summary
     parts = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{escape(_introduction(records))}</p>",
         f"<figure>{_svg(records)}</figure>",
-        _table(tables.to_target(records, target)),
-        _table(tables.scores(records)),
-        _table(tables.certificates(records)),
-        "<p>Psi is the Lyapunov function of Theorem 1 and the bound is (1 - zeta)<sup>t</sup> "
-        "Psi<sup>0</sup> plus the noise of stochastic gradients, in expectation.</p>",
+        *(_table(table) for table in made),
+        *(_certificates(records) if certified else ()),
         "<h2>Configuration of the first run</h2>",
         f"<pre>{escape(tomli_w.dumps(dict(records[0].config)))}</pre>",
         "<h2>Versions</h2>",
@@ -61,9 +59,22 @@ def _introduction(records: Sequence[Record]) -> str:
     )
 
 
+def _certificates(records: Sequence[Record]) -> Sequence[str]:
+    return (
+        _table(tables.certificates(records)),
+        "<p>Psi is the Lyapunov function of Theorem 1 and the bound is (1 - zeta)<sup>t</sup> "
+        "Psi<sup>0</sup> plus the noise of stochastic gradients, in expectation.</p>",
+    )
+
+
 def _svg(records: Sequence[Record]) -> str:
     drawing = io.StringIO()
-    figures.convergence(records).savefig(drawing, format="svg", metadata={"Date": None})
+    drawn = (
+        figures.convergence(records)
+        if "objective_gap" in records[0].metrics
+        else accuracy.figure([accuracy.panel("", records)])
+    )
+    drawn.savefig(drawing, format="svg", metadata={"Date": None})
     text = drawing.getvalue()
     return text[text.index("<svg") :]
 

@@ -1,0 +1,1 @@
+"""Networks with thousands of clients that remember: a sampled cohort a round, state in a store."""

@@ -1,0 +1,138 @@
+"""How good models are for each client: the global one, the local ones, the mixtures.
+
+Rows are cut into blocks; a block goes through one model, and the devices share the blocks.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+from numpy.typing import NDArray
+
+from scafflix.cohorts.problem import CLIENTS, NetworkProblem, Part, Rows, first_rows
+from scafflix.cohorts.round import mix
+from scafflix.cohorts.store import Store
+from scafflix.models.network import Network, Params, tallies
+from scafflix.vector import Vector
+
+GLOBAL_BLOCK = 128  # examples that go through one model together
+PERSONAL_BLOCK = 16  # the same where every client has its own
+AT_ONCE = 8  # clients whose models are read together
+BLOCKS_A_CALL = 2  # for each device
+
+
+class Scores(NamedTuple):
+    """Per client; NaN for one without examples."""
+
+    loss: NDArray[np.float64]
+    score: NDArray[np.float64]
+    entries: NDArray[np.float64]  # how many count: examples, or characters to predict
+
+
+class Blocks(NamedTuple):
+    """Consecutive rows that go through one model."""
+
+    slot: NDArray[np.int32]  # [blocks], the place of the model
+    first: NDArray[np.int32]  # [blocks], the first row
+    length: NDArray[np.int32]  # [blocks], how many rows
+
+
+def evaluate(
+    problem: NetworkProblem,
+    part: str,
+    x: Params,
+    alpha: NDArray[np.float64] | None = None,
+    x_star: Store | None = None,
+) -> Scores:
+    """Loss and score of x on each client's part, or of alpha_i x + (1 - alpha_i) x_i*."""
+    chosen = problem.parts[part]
+    sums = np.zeros((3, problem.n))
+    if x_star is None or alpha is None or (alpha == 1).all():
+        blocks = _cut(np.zeros(1), chosen.first[:1], chosen.counts.sum(keepdims=True), GLOBAL_BLOCK)
+        _add(sums, problem, chosen, x, None, None, blocks, GLOBAL_BLOCK)
+    else:
+        for start in range(0, problem.n, AT_ONCE):
+            clients = np.resize(np.arange(start, min(start + AT_ONCE, problem.n)), AT_ONCE)
+            some = np.unique(clients)
+            blocks = _cut(some - start, chosen.first[some], chosen.counts[some], PERSONAL_BLOCK)
+            stars = problem.replicate(x_star.read(clients))
+            alphas = alpha[clients].astype(np.float32)
+            _add(sums, problem, chosen, x, alphas, stars, blocks, PERSONAL_BLOCK)
+    with np.errstate(invalid="ignore"):
+        return Scores(sums[0] / sums[2], sums[1] / sums[2], sums[2])
+
+
+def _cut(slots: NDArray[Any], first: NDArray[Any], count: NDArray[Any], size: int) -> Blocks:
+    """Ranges of rows, cut into blocks."""
+    number = -(-count // size)
+    inside = np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number)
+    fields = (
+        np.repeat(slots, number),
+        np.repeat(first, number) + size * inside,
+        np.minimum(size, np.repeat(count, number) - size * inside),
+    )
+    return Blocks(*(field.astype(np.int32) for field in fields))
+
+
+def _add(
+    sums: NDArray[np.float64],
+    problem: NetworkProblem,
+    part: Part,
+    x: Params,
+    alpha: NDArray[np.float32] | None,
+    x_star: Params | None,
+    blocks: Blocks,
+    size: int,
+) -> None:
+    """Add what the blocks' rows make to the sums of their clients."""
+    a_call = BLOCKS_A_CALL * problem.mesh.size
+    for start in range(0, len(blocks.slot), a_call):
+        some = Blocks(*(field[start : start + a_call] for field in blocks))
+        filled = Blocks(*(np.pad(field, (0, a_call - len(field))) for field in some))
+        made = _tallies(problem.network, problem.mesh, size, part.rows, x, alpha, x_star, filled)
+        place = np.arange(size)
+        real = place < filled.length[:, None]
+        owner = part.owners[(filled.first[:, None] + place)[real]]
+        for total, values in zip(sums, made, strict=True):
+            total += np.bincount(owner, np.asarray(values, np.float64)[real], len(total))
+
+
+@partial(jax.jit, static_argnames=("network", "mesh", "size"))
+def _tallies(
+    network: Network,
+    mesh: Mesh,
+    size: int,
+    rows: Rows,
+    x: Params,
+    alpha: Array | None,
+    x_star: Params | None,
+    blocks: Blocks,
+) -> tuple[Array, Array, Array]:
+    """Loss, score and count of every row: `[blocks, size]`."""
+
+    @partial(
+        jax.shard_map,
+        mesh=mesh,
+        in_specs=(P(), P(), P(), P(), P(CLIENTS)),
+        out_specs=P(CLIENTS),
+        check_vma=False,
+    )
+    def on_device(
+        rows: Rows, x: Params, alpha: Array | None, x_star: Params | None, blocks: Blocks
+    ) -> tuple[Array, Array, Array]:
+        def one(block: Blocks) -> tuple[Array, Array, Array]:
+            params = x
+            if alpha is not None:
+                star = Vector(jax.tree.map(lambda leaf: leaf[block.slot], x_star))
+                params = mix(alpha[block.slot], Vector(x), star).tree
+            return tallies(network, params, *first_rows(rows, block.first, block.length, size))
+
+        return jax.lax.map(one, blocks)
+
+    return on_device(rows, x, alpha, x_star, blocks)

@@ -1,0 +1,304 @@
+"""From a configuration to records of networks: what several runs share is made once.
+
+Warm-ups, local optima and, where asked, whole runs are cached on disk under digests of everything
+that determines them, so that a comparison that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from scafflix import data, gradients
+from scafflix.cohorts.curvature import curvatures, individual_stepsizes
+from scafflix.cohorts.digest import digest_of
+from scafflix.cohorts.evaluation import Scores, evaluate
+from scafflix.cohorts.optima import LocalOptima, Recipe, local_optima
+from scafflix.cohorts.problem import NetworkProblem
+from scafflix.cohorts.recording import Member, check_keep, record
+from scafflix.cohorts.store import disk_errors
+from scafflix.cohorts.training import Progress, Schedule, train
+from scafflix.config import ProblemConfig, RunConfig, TrainingConfig, build, plain
+from scafflix.data import Federation
+from scafflix.data.catalogue import cache_folder
+from scafflix.engine.recording import versions
+from scafflix.errors import ScafflixError
+from scafflix.methods import METHODS, PACED, Method
+from scafflix.models import NETWORKS
+from scafflix.models.network import Network, Params
+from scafflix.personalize import read_alpha
+from scafflix.record import Record, new_folder
+from scafflix.theory import without_theory
+
+BATCH, PROBABILITY, STEPSIZE, COHORT, SHARE = 20, 0.2, 0.1, 10, 0.1
+LARGEST_IN_MEMORY = 4 * 2**30  # bytes of client states
+RECIPE = 1  # to be raised when the same configuration gives another record
+
+
+class Start(NamedTuple):
+    """Where the runs begin: a point, and what it cost to get there."""
+
+    x: Params
+    rounds: int
+    bits: tuple[int, int]
+
+
+def resolve(config: Any) -> Any:
+    """The configuration with the defaults of networks written out."""
+    batch = BATCH if config.batch == "auto" else config.batch
+    filled: dict[str, Any] = {
+        "l2": 0.0 if config.l2 is None else config.l2,
+        "validation": SHARE if config.validation is None else config.validation,
+        "batch": batch,
+        "p": PROBABILITY if config.p == "auto" else config.p,
+        "pace": "actual" if config.pace == "auto" else config.pace,
+    }
+    if config.min_examples is None and isinstance(batch, int):
+        filled["min_examples"] = batch
+    if hasattr(config, "stepsize") and config.stepsize == "auto":
+        filled["stepsize"] = STEPSIZE
+    return replace(config, **filled)
+
+
+class Laboratory:
+    """A network on a federation, and what the runs on it share."""
+
+    def __init__(self, problem: NetworkProblem) -> None:
+        self.problem = problem
+        self._made: dict[Any, Any] = {}
+
+    @classmethod
+    def of(cls, config: TrainingConfig) -> Laboratory:
+        """For the problem that a configuration names."""
+        config = resolve(config)
+        federation = load_federation(config)
+        network = build_network(config.model, federation)
+        return cls(NetworkProblem(federation, network, config.l2 or 0.0))
+
+    def run(self, config: RunConfig, progress: Progress | None = None) -> Record:
+        """One run."""
+        config = resolve(config)
+        check_keep(config.keep, self.problem)
+        alpha = read_alpha(config.alpha, self.problem.n)
+        start = self._once(self._start, _start_keys(config), progress)
+        local = alone = curvature = None
+        if config.optima != "none":
+            local = self._once(self._local, _local_keys(config), progress)
+            own = (*_local_keys(config), ("part", config.part))
+            alone = self._once(self._alone, own, progress)
+        if config.individual:
+            curvature = self._once(self._curvature, _local_keys(config), progress)
+        method = _method(config, alpha, curvature)
+        with self._schedule(config, alpha) as schedule:
+            x_star = None if local is None else local.x_star
+            trained = train(self.problem, method, alpha, x_star, start.x, schedule, progress)
+            member = Member(
+                method, alpha, local, alone, curvature, schedule, start.rounds, start.bits
+            )
+            return record(self.problem, member, trained, config.keep, plain(config))
+
+    def cached_run(self, config: RunConfig, progress: Progress | None = None) -> Record:
+        """One run without its models, from the cache if it was made before."""
+        config = resolve(replace(config, keep="none"))
+        asked = {name: value for name, value in plain(config).items() if name != "data"}
+        asked["alpha"] = read_alpha(config.alpha, self.problem.n).tolist()
+        name = digest_of(self.problem.digest, versions()["scafflix"], RECIPE, asked)
+        folder = cache_folder() / "runs" / name
+        if not (folder / "summary.json").exists():
+            made = self.run(config, progress)
+            with new_folder(folder, force=True) as aside:
+                made.write(aside)
+        return replace(Record.load(folder), config=plain(config))
+
+    def _once(
+        self, make: Callable[..., Any], keys: tuple[Any, ...], progress: Progress | None
+    ) -> Any:
+        if (make.__name__, keys) not in self._made:
+            self._made[make.__name__, keys] = make(RunConfig(**dict(keys)), progress)
+        return self._made[make.__name__, keys]
+
+    @contextmanager
+    def _schedule(self, config: RunConfig, alpha: NDArray[np.float64]) -> Iterator[Schedule]:
+        """With a place on the disk, for as long as the run takes, where the states are large."""
+        if config.store not in ("auto", "memory", "disk"):
+            raise ScafflixError(f"store is {config.store!r}; it must be auto, memory or disk.")
+        active = int((alpha > 0).sum())
+        schedule = Schedule(
+            rounds=config.rounds,
+            cohort=min(COHORT, active) if config.cohort is None else config.cohort,
+            seed=config.seed,
+            every=config.every,
+            part=config.part,
+        )
+        large = 4 * self.problem.n * self.problem.size > LARGEST_IN_MEMORY
+        if config.store == "memory" or (config.store == "auto" and not large):
+            yield schedule
+            return
+        states = cache_folder() / "states"
+        with disk_errors(states):
+            states.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(dir=states) as place:
+                yield replace(schedule, store=Path(place) / "states.f32")
+
+    def _start(self, config: RunConfig, progress: Progress | None) -> Start:
+        """The common random start, or the model after the warm-up from it."""
+        x = self.problem.start(config.model_seed)
+        if config.optima not in ("common", "warm", "none"):
+            raise ScafflixError(f"optima is {config.optima!r}; it must be common, warm or none.")
+        if config.optima != "warm":
+            return Start(x, 0, (0, 0))
+        name = digest_of(self.problem.digest, RECIPE, _start_keys(config)[1:])
+        file = cache_folder() / "warm" / f"{name}.safetensors"
+        leaves, structure = jax.tree.flatten(x)
+        rounds = config.rounds
+        alpha = np.ones(self.problem.n)
+        method = _method(config, alpha, None)
+        if not file.exists():
+            with self._schedule(replace(config, every=rounds), alpha) as schedule:
+                trained = train(self.problem, method, alpha, None, x, schedule, progress)
+            if trained.divergence is not None:
+                raise ScafflixError(
+                    f"The warm-up diverged in round {trained.divergence.round} at client "
+                    f"{trained.divergence.client}; give a smaller warmup_stepsize."
+                )
+            found = jax.tree.leaves(trained.x)
+            bits = [int(trained.metrics[name][-1]) for name in ("bits_up", "bits_down")]
+            arrays = {str(number): np.asarray(leaf) for number, leaf in enumerate(found)}
+            aside = file.with_suffix(".part")
+            with disk_errors(file):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                save_file(arrays | {"bits": np.array(bits)}, aside)
+                aside.replace(file)
+        kept = load_file(file)
+        up, down = kept["bits"].tolist()
+        x = jax.tree.unflatten(structure, [kept[str(number)] for number in range(len(leaves))])
+        return Start(x, rounds, (up, down))
+
+    def _local(self, config: RunConfig, progress: Progress | None) -> LocalOptima:
+        stepsize = config.optima_stepsize
+        if isinstance(stepsize, str) and stepsize != "auto":
+            raise ScafflixError(f"optima_stepsize is {stepsize!r}; it must be auto or a number.")
+        recipe = Recipe(
+            stepsize=None if isinstance(stepsize, str) else stepsize,
+            batch=config.optima_batch,
+            steps=config.optima_steps,
+            seed=config.model_seed,
+        )
+        start = self._once(self._start, _start_keys(config), progress)
+        return local_optima(self.problem, start.x, recipe, progress)
+
+    def _alone(self, config: RunConfig, progress: Progress | None) -> Scores:
+        """The local optima on held-out data."""
+        local: LocalOptima = self._once(self._local, _local_keys(config), progress)
+        start: Start = self._once(self._start, _start_keys(config), progress)
+        if config.part not in self.problem.parts:
+            raise ScafflixError(f"There are no {config.part} data to look at.")
+        return evaluate(self.problem, config.part, start.x, np.zeros(self.problem.n), local.x_star)
+
+    def _curvature(self, config: RunConfig, progress: Progress | None) -> NDArray[np.float64]:
+        if config.optima == "none":
+            start: Start = self._once(self._start, _start_keys(config), progress)
+            return curvatures(self.problem, start.x)
+        local: LocalOptima = self._once(self._local, _local_keys(config), progress)
+        return curvatures(self.problem, local.x_star)
+
+
+def train_network(
+    problem: NetworkProblem, progress: Progress | None = None, **settings: Any
+) -> Record:
+    """One run of a network, with the keys of `scafflix run` as settings.
+
+    >>> import scafflix as sx
+    >>> options = {"split": "shuffled", "scale": "standard", "validation": 0.2, "test": 0.2}
+    >>> fed = sx.data.load("iris", clients=3, **options)
+    >>> problem = sx.NetworkProblem(fed, sx.models.dense(features=4, classes=3))
+    >>> record = sx.train_network(problem, alpha=1.0, optima="none", rounds=20, seed=1)
+    >>> record.summary["rounds"], record.summary["diverged"]
+    (20, None)
+    """
+    named = {"data": problem.federation.name, "model": problem.network.name, "l2": problem.l2}
+    return Laboratory(problem).run(build(RunConfig, {**named, **settings}), progress)
+
+
+def load_federation(config: ProblemConfig) -> Federation:
+    """The data of a network: without a test part of their own, a share becomes it."""
+    options: dict[str, Any] = {
+        "clients": config.clients,
+        "split": config.split,
+        "validation": config.validation,
+        "min_examples": config.min_examples,
+        "seed": config.data_seed,
+        "features": config.features,
+        "label": config.label,
+        "intercept": config.intercept,
+        "scale": config.scale,
+    }
+    federation = data.load(config.data, test=config.test or 0.0, **options)
+    if federation.test is None and config.test is None:
+        federation = data.load(config.data, test=SHARE, **options)
+    return federation
+
+
+def build_network(name: str, federation: Federation) -> Network:
+    """A network by name, of the size that the data ask for."""
+    if name == "dense":
+        labels = np.concatenate([part.labels.ravel() for part in federation.parts.values()])
+        classes = len(np.unique(labels))
+        if np.issubdtype(labels.dtype, np.integer) and labels.min() >= 0:
+            classes = int(labels.max()) + 1  # whole numbers from 0 keep their meaning
+        return NETWORKS[name](federation.dim, classes)
+    return NETWORKS[name]()
+
+
+def _method(
+    config: RunConfig, alpha: NDArray[np.float64], curvature: NDArray[np.float64] | None
+) -> Method:
+    """A method by name, with a common learning rate gamma or individual gamma_i."""
+    if config.method not in METHODS:
+        raise ScafflixError(f"method is {config.method!r}; it must be one of {', '.join(METHODS)}.")
+    stepsize, p = config.stepsize, config.p
+    if isinstance(stepsize, str) or not 0 < stepsize < np.inf:
+        raise ScafflixError(f"stepsize is {stepsize!r}; for a network it must be a number above 0.")
+    if isinstance(p, str):
+        raise ScafflixError(f"p is {p!r}; it must be auto or a number in (0, 1].")
+    n = len(alpha)
+    gamma = np.full(n, float(stepsize))
+    if curvature is not None:
+        gamma = individual_stepsizes(float(stepsize), curvature)
+    # a client with alpha_i = 0 is never chosen: what stands in its place must not divide by zero,
+    # nor be the smallest stepsize of a method that has one for all
+    active = alpha > 0
+    if active.any():
+        gamma = np.where(active, gamma, gamma[active].max())
+        alpha = np.where(active, alpha, alpha[active].max())
+    else:
+        alpha = np.ones(n)
+    plan = without_theory(alpha, gamma, float(p), gradients.gradient(config.batch))
+    options = {"pace": config.pace} if config.method in PACED else {}
+    return METHODS[config.method](plan, p=float(p), **options)
+
+
+def _start_keys(config: RunConfig) -> tuple[Any, ...]:
+    """What the start depends on, as a configuration of its own: FedAvg at alpha = 1."""
+    kept: dict[str, Any] = {"data": config.data, "model_seed": config.model_seed}
+    kept |= {"optima": config.optima, "method": "fedavg"}
+    if config.optima == "warm":
+        kept |= {"cohort": config.cohort, "p": config.p, "batch": config.batch}
+        kept |= {"rounds": config.warmup, "stepsize": config.warmup_stepsize}
+        kept |= {"warmup": config.warmup, "warmup_stepsize": config.warmup_stepsize}
+        kept |= {"seed": config.model_seed, "part": "validation"}
+    return tuple(kept.items())
+
+
+def _local_keys(config: RunConfig) -> tuple[Any, ...]:
+    names = ("optima_stepsize", "optima_batch", "optima_steps")
+    return *_start_keys(config), *((name, getattr(config, name)) for name in names)

@@ -1,0 +1,83 @@
+"""Speaking roles, a JSON object a line: ``{"play": ..., "role": ..., "lines": [...]}``.
+
+A client is a role of a play; its lines, joined by newlines, are one text. The file may be
+compressed (``.jsonl.gz``).
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from scafflix.data.federation import Features, Labels
+from scafflix.data.parts import Budget, Parts
+from scafflix.data.svmlight import open_text, unreadable
+from scafflix.data.text import sequences
+from scafflix.errors import ScafflixError
+
+LINE_LIMIT = 2**26
+"""The most bytes that one role may take in the file."""
+
+
+def read_roles(path: Path) -> Parts:
+    """The roles of the file; it has no test part.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "roles.jsonl")
+    ...     _ = path.write_text('{"play": "Hamlet", "role": "GHOST", "lines": ["Mark me."]}')
+    ...     roles = read_roles(path).train
+    >>> [(client, features.shape) for client, (features, labels) in roles.items()]
+    [('Hamlet: GHOST', (1, 80))]
+    """
+    roles: dict[str, tuple[Features, Labels]] = {}
+    budget = Budget(path)
+    try:
+        with open_text(path) as file:
+            for number, line in numbered(file):
+                where = f"{path}, line {number}"
+                if len(line) > LINE_LIMIT:
+                    raise ScafflixError(
+                        f"{where}: longer than {LINE_LIMIT} bytes; give one role a line."
+                    )
+                budget.spend(len(line))
+                client, text = parse_role(line, where)
+                if client in roles:
+                    raise ScafflixError(f"{where}: {client!r} stands there twice; join its lines.")
+                roles[client] = sequences([text] if text else [])
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(path, error) from error
+    if not roles:
+        raise ScafflixError(f"{path}: no roles; give a JSON object with play, role, lines a line.")
+    return Parts(roles)
+
+
+def numbered(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, with their numbers from 1, cut off behind the limit."""
+    number = 0
+    while line := file.readline(LINE_LIMIT + 1):
+        number += 1
+        if line.strip():
+            yield number, line
+
+
+def parse_role(line: bytes, where: str) -> tuple[str, str]:
+    """The client of a line and its text."""
+    try:
+        role = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        reason = getattr(error, "msg", None) or type(error).__name__
+        raise ScafflixError(f"{where}: not valid JSON ({reason}).") from error
+    if not isinstance(role, dict):
+        raise ScafflixError(f"{where}: no JSON object; give play, role and lines.")
+    for key in ("play", "role"):
+        if not isinstance(role.get(key), str):
+            raise ScafflixError(f"{where}: {key!r} is missing or no text.")
+    client = f"{role['play']}: {role['role']}"
+    lines = role.get("lines")
+    if not isinstance(lines, list) or not all(isinstance(spoken, str) for spoken in lines):
+        raise ScafflixError(f"{where}, client {client!r}: 'lines' is missing or no list of texts.")
+    return client, "\n".join(lines)

@@ -1,0 +1,68 @@
+"""A model over a tree of parameters, and what training and evaluation ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+Params = Any  # a tree (nested dict) of float32 arrays
+
+
+def cross_entropy(logits: Array, labels: Array) -> Array:
+    """Minus the log-probability of each label: `[..., classes]` and `[...]` to `[...]`."""
+    chosen = jnp.take_along_axis(logits, labels[..., None].astype(jnp.int32), axis=-1)[..., 0]
+    return jax.nn.logsumexp(logits, axis=-1) - chosen
+
+
+def correct(logits: Array, labels: Array) -> Array:
+    """One where the largest logit is the label's, zero elsewhere."""
+    return (jnp.argmax(logits, axis=-1) == labels).astype(logits.dtype)
+
+
+class Network(NamedTuple):
+    """A model over a parameter tree; hashable, so that it can be a static argument.
+
+    `apply` takes examples as the data holds them (`[batch, ...]`, uint8 pixels or codes) to logits
+    `[batch, classes]`, or `[batch, length, classes]` with a label at every position. `loss` and
+    `score` take logits `[..., classes]` and labels `[...]` to `[...]`; entries whose label is
+    negative do not count (padding).
+    """
+
+    name: str
+    init: Callable[[Array], Params]  # key -> parameters
+    apply: Callable[[Params, Array], Array]
+    metric: str = "accuracy"  # what `score` measures, averaged over counted entries
+    loss: Callable[[Array, Array], Array] = cross_entropy
+    score: Callable[[Array, Array], Array] = correct
+
+
+def mean_loss(network: Network, params: Params, inputs: Array, labels: Array) -> Array:
+    """The loss averaged over the counted entries of a batch; zero if there are none."""
+    logits = network.apply(params, inputs)
+    counted = labels >= 0
+    losses = jnp.where(counted, network.loss(logits, jnp.where(counted, labels, 0)), 0)
+    return jnp.sum(losses) / jnp.maximum(jnp.sum(counted), 1).astype(losses.dtype)
+
+
+def tallies(
+    network: Network, params: Params, inputs: Array, labels: Array
+) -> tuple[Array, Array, Array]:
+    """Sums over each example's counted entries: loss, score, count (each `[batch]`)."""
+    logits = network.apply(params, inputs)
+    counted = labels >= 0
+    known = jnp.where(counted, labels, 0)
+
+    def total(values: Array) -> Array:
+        return jnp.sum(jnp.where(counted, values, 0), axis=tuple(range(1, labels.ndim)))
+
+    losses, scores = network.loss(logits, known), network.score(logits, known)
+    return total(losses), total(scores), total(jnp.ones_like(losses))
+
+
+def parameter_count(params: Params) -> int:
+    """Numbers in a parameter tree."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))

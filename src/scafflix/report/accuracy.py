@@ -1,0 +1,167 @@
+"""Figures and tables of networks: how good the clients' models are against rounds."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from scafflix.record import Record
+from scafflix.report.curves import alpha_label, families
+from scafflix.report.tables import Table
+from scafflix.reproduction import Line, Panel
+
+
+def curve(record: Record, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Communications, those of a warm-up included, and a metric where it was measured."""
+    part = record.config["part"]
+    values = record.metrics[f"{part}_{name}"]
+    known = np.isfinite(values)
+    return record.metrics["round"][known] + record.summary["warmup_rounds"], values[known]
+
+
+def panel(title: str, records: Sequence[Record]) -> Panel:
+    """A comparison as one picture."""
+    lines = [
+        Line(
+            f"{family.method}, alpha = {alpha_label(family.alpha)}",
+            float(family.records[0].config["stepsize"]),
+            list(family.records),
+        )
+        for family in families(records)
+    ]
+    return Panel(title, lines, {})
+
+
+def figure(panels: Sequence[Panel], name: str = "personal") -> Figure:
+    """Accuracy of the personalized models against rounds: means over seeds, bands from the least
+    to the largest."""
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    made = Figure(figsize=(0.4 + 5.2 * columns, 0.4 + 3.8 * rows), layout="constrained")
+    grid = made.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_visible(False)
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        _draw(axes, panel, name)
+    return made
+
+
+def _draw(axes: Axes, panel: Panel, name: str) -> None:
+    colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(panel.lines)))
+    for line, colour in zip(panel.lines, colours, strict=True):
+        curves = [curve(record, name) for record in line.records]
+        length = min(len(values) for _, values in curves)
+        rounds = curves[0][0][:length]
+        values = 100 * np.array([values[:length] for _, values in curves])
+        axes.plot(rounds, values.mean(axis=0), color=colour, label=line.label, marker=".", lw=1.6)
+        low, high = values.min(axis=0), values.max(axis=0)
+        axes.fill_between(rounds, low, high, color=colour, alpha=0.15, lw=0)
+    part = panel.lines[0].records[0].config["part"]
+    axes.set_title(panel.title)
+    axes.set_xlabel("communication rounds")
+    axes.set_ylabel(f"{part} accuracy, %")
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend(fontsize="small", frameon=False)
+
+
+COLUMNS = {
+    "local": ("local", "examples"),
+    "global": ("global", "examples"),
+    "personal": ("personal", "examples"),
+    "over clients": ("personal", "clients"),
+    "std": ("personal", "std"),
+    "10th pct": ("personal", "p10"),
+    "worst": ("personal", "worst"),
+}
+BRIEF = ("local", "global", "personal", "10th pct", "worst")  # what a terminal has room for
+
+
+def table(panel: Panel, columns: Sequence[str] = tuple(COLUMNS)) -> Table:
+    """The end of every line in percent, averaged over seeds; personal with the spread over them.
+
+    Local, global and personal are means over all examples, the rest is over clients.
+    """
+    part = panel.lines[0].records[0].config["part"]
+
+    def word(line: Line, column: str) -> str:
+        kind, which = COLUMNS[column]
+        found = [record.summary["scores"][part].get(kind, {}) for record in line.records]
+        values = 100 * np.array([one.get(which, np.nan) for one in found], float)
+        spread = f" ± {values.std():.1f}" if column == "personal" and len(values) > 1 else ""
+        return "" if np.isnan(values).all() else f"{values.mean():.1f}{spread}"
+
+    def label(line: Line) -> str:
+        diverged = [one.summary["diverged"]["round"] for one in line.records if _diverged(one)]
+        return f"{line.label} (diverged: round {min(diverged)})" if diverged else line.label
+
+    rows = [
+        (label(line), f"{line.stepsize:g}", *(word(line, column) for column in columns))
+        for line in panel.lines
+    ]
+    seeds = len(panel.lines[0].records)
+    title = f"{panel.title}: {part} accuracy in %, {seeds} seed{'s' if seeds > 1 else ''}"
+    return Table(title, ("", "gamma", *columns), rows)
+
+
+def _diverged(record: Record) -> bool:
+    return record.summary["diverged"] is not None
+
+
+def write_csv(panels: Sequence[Panel], path: Path) -> None:
+    """Every measured point of every curve."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        names = [n for n in panels[0].lines[0].records[0].metrics if n != "round"]
+        writer.writerow(["panel", "line", "seed", "round", *names])
+        for panel in panels:
+            for line in panel.lines:
+                for record in line.records:
+                    part = record.config["part"]
+                    known = np.isfinite(record.metrics[f"{part}_personal"])
+                    for number in np.flatnonzero(known):
+                        values = [record.metrics[n][number] for n in names]
+                        start = record.summary["warmup_rounds"]
+                        place = int(record.metrics["round"][number]) + start
+                        writer.writerow(
+                            [panel.title, line.label, record.config["seed"], place, *values]
+                        )
+
+
+def write_tables(panels: Sequence[Panel], folder: Path, name: str) -> None:
+    """The tables in Markdown, and the grids of stepsizes with the configurations in JSON."""
+    parts = []
+    for panel in panels:
+        made = table(panel)
+        lines = [f"**{made.title}**", "", "| " + " | ".join(made.header) + " |"]
+        lines.append("|" + "---|" * len(made.header))
+        lines += ["| " + " | ".join(row) + " |" for row in made.rows]
+        parts.append("\n".join(lines))
+    (folder / f"{name}.md").write_text("\n\n".join(parts) + "\n")
+    runs = [
+        {
+            "panel": panel.title,
+            "line": line.label,
+            "stepsize": line.stepsize,
+            "grid": {f"{one.stepsize:g}": _finite(one.score) for one in panel.tried[line.label]},
+            "config": dict(line.records[0].config),
+            "seconds": [record.summary["seconds"] for record in line.records],
+            "scores": [record.summary["scores"] for record in line.records],
+            "local_optima": line.records[0].summary["local_optima"],
+        }
+        for panel in panels
+        for line in panel.lines
+    ]
+    (folder / f"{name}_runs.json").write_text(json.dumps(runs, indent=1) + "\n")
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None

@@ -1,0 +1,147 @@
+"""The paper's figures on networks: every line tuned on validation data, then run with every seed.
+
+A figure is a file of panels and lines in experiments/; what its panels share is the file of their
+data set, at three scales. Runs are cached, so that figures share them and a stopped one goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from scafflix.cohorts.laboratory import Laboratory, resolve
+from scafflix.config import ProblemConfig, RunConfig, build, plain
+from scafflix.engine.run import Progress
+from scafflix.errors import ScafflixError
+from scafflix.experiment import figure_settings
+from scafflix.record import Record
+from scafflix.tuning import Cell, best, cell
+
+
+class Scale(StrEnum):
+    """How large an experiment is."""
+
+    smoke = "smoke"
+    laptop = "laptop"
+    paper = "paper"
+
+
+class Line(NamedTuple):
+    """One curve: the same configuration with every seed."""
+
+    label: str
+    stepsize: float
+    records: list[Record]
+
+
+class Panel(NamedTuple):
+    """One picture, and the grids of stepsizes that were searched for it."""
+
+    title: str
+    lines: list[Line]
+    tried: dict[str, list[Cell]]  # by the label of a line
+
+
+class Task(NamedTuple):
+    """A line before it is run."""
+
+    label: str
+    config: RunConfig
+    tuning: RunConfig  # what its stepsize is chosen with
+    grid: tuple[float, ...]
+    seeds: int
+
+
+def reproduce(
+    name: str,
+    scale: Scale,
+    changes: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> list[Panel]:
+    """The panels of a figure; `changes` to the configuration hold for all of them."""
+    plans = list(_plans(name, scale, changes or {}))
+    total = sum(len(task.grid) + task.seeds for _, tasks in plans for task in tasks)
+    count = iter(range(total))
+    laboratories: dict[Any, Laboratory] = {}
+    panels = []
+    for title, tasks in plans:
+        lines, tried = [], {}
+        for task in tasks:
+            problem = str(sorted(_problem(task.config).items()))
+            if problem not in laboratories:
+                laboratories = {problem: Laboratory.of(task.config)}  # one at a time in memory
+            line, cells = _line(laboratories[problem], task, count, total, progress)
+            lines.append(line)
+            tried[task.label] = cells
+        panels.append(Panel(title, lines, tried))
+    return panels
+
+
+def _plans(name: str, scale: Scale, changes: Mapping[str, Any]) -> Iterator[tuple[str, list[Task]]]:
+    for panel in figure_settings(name)["panels"]:
+        shared = figure_settings(panel["on"])
+        base = {**shared["common"], **shared[scale]}
+        base |= {**panel.get("common", {}), **panel.get(scale, {}), **changes}
+        grid = _numbers("grid", base.pop("grid"), float)
+        (seeds,) = _numbers("seeds", base.pop("seeds"), int)
+        (tuning_rounds,) = _numbers("tuning_rounds", base.pop("tuning_rounds"), int)
+        tasks = []
+        for line in panel["lines"]:
+            own = {key: value for key, value in line.items() if key != "label"}
+            if "cohort" in own and scale is Scale.smoke:
+                own["cohort"] = min(own["cohort"], *_numbers("clients", base["clients"], int))
+            config: RunConfig = build(RunConfig, {**base, **own, "keep": "none"})
+            # a stepsize is chosen for a method as the data set's file has it, not for every
+            # line: gamma steps in the space of the clients' models, whatever alpha, tau and p
+            alpha = config.alpha if config.alpha == 1 else base["alpha"]
+            kept = {key: own[key] for key in ("method", "pace", "individual") if key in own}
+            tuning: RunConfig = build(
+                RunConfig,
+                {**base, **kept, "alpha": alpha, "rounds": tuning_rounds, "every": tuning_rounds,
+                 "part": "validation", "keep": "none"},
+            )  # fmt: skip
+            tasks.append(Task(line["label"], config, tuning, grid, seeds))
+        yield panel["title"], tasks
+
+
+def _numbers(name: str, given: Any, kind: type[Any]) -> tuple[Any, ...]:
+    """A number, a list, or words separated by commas."""
+    several = given.split(",") if isinstance(given, str) else given
+    try:
+        return tuple(map(kind, several if isinstance(several, list | tuple) else [several]))
+    except ValueError:
+        raise ScafflixError(f"{name} is {given!r}; give numbers.") from None
+
+
+def _line(
+    laboratory: Laboratory,
+    task: Task,
+    count: Iterator[int],
+    total: int,
+    progress: Progress | None,
+) -> tuple[Line, list[Cell]]:
+    def run(config: RunConfig, what: str) -> Record:
+        number = next(count)
+
+        def report(done: int, rounds: int, state: Any) -> None:
+            if progress is not None:
+                progress(number, total, f"{task.label}, {what}: {done}/{rounds}, {state}")
+
+        return laboratory.cached_run(config, report)
+
+    cells = []
+    for stepsize in task.grid:
+        config = replace(task.tuning, stepsize=stepsize)
+        cells.append(cell(config, run(config, f"trying the stepsize {stepsize:g}")))
+    stepsize = best(cells, laboratory.problem.network.metric).stepsize
+    chosen = replace(task.config, stepsize=stepsize)
+    records = [run(replace(chosen, seed=seed), f"seed {seed}") for seed in range(task.seeds)]
+    return Line(task.label, stepsize, records), cells
+
+
+def _problem(config: RunConfig) -> dict[str, Any]:
+    """What a laboratory is made for."""
+    resolved = plain(resolve(config))
+    return {entry.name: resolved.get(entry.name) for entry in fields(ProblemConfig)}

@@ -1,0 +1,157 @@
+"""Choosing a stepsize on validation data; the test data are touched once, with the winner.
+
+Every cell of the grid is a file of its own, so that a search that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scafflix import experiment
+from scafflix.cohorts.digest import digest_of
+from scafflix.cohorts.laboratory import Laboratory
+from scafflix.config import RunConfig, TrainingConfig, TuneConfig, build, plain
+from scafflix.engine.run import Progress
+from scafflix.errors import DivergenceError, ScafflixError
+from scafflix.models import NETWORKS
+from scafflix.record import Record
+
+SHARE = 0.1  # of each client's training examples, for validation
+
+
+class Cell(NamedTuple):
+    """One stepsize of one method."""
+
+    method: str
+    stepsize: float
+    score: float  # the personal models on validation data; NaN where the run diverged
+    diverged: int | None  # the round in which it did
+
+
+class Tuned(NamedTuple):
+    """The grid, and the winner of each method on the test data."""
+
+    metric: str
+    cells: list[Cell]
+    winners: dict[str, Record]
+
+
+def best(cells: list[Cell], metric: str) -> Cell:
+    """The cell with the best score; the smaller stepsize where two are level."""
+    finite = [cell for cell in cells if math.isfinite(cell.score)]
+    if not finite:
+        raise ScafflixError(
+            f"Every stepsize of the grid diverged for {cells[0].method}; give smaller ones."
+        )
+    sign = 1 if metric == "accuracy" else -1
+    return max(finite, key=lambda cell: (sign * cell.score, -cell.stepsize))
+
+
+def score(record: Record, part: str, kind: str = "personal") -> float:
+    """The mean over all held-out examples; NaN for a run that diverged."""
+    if record.summary.get("diverged") is not None:
+        return math.nan
+    if "scores" in record.summary:  # of a network: over characters, where examples are texts
+        return float(record.summary["scores"][part][kind]["examples"])
+    values, weights = record.clients[f"{part}_{kind}"], record.clients[f"{part}_examples"]
+    known = weights > 0
+    return float(np.average(values[known], weights=weights[known]))
+
+
+def cell(config: RunConfig, record: Record) -> Cell:
+    """What a run says of its stepsize."""
+    diverged = record.summary.get("diverged")
+    at = None if diverged is None else diverged["round"]
+    return Cell(config.method, float(config.stepsize), score(record, "validation"), at)
+
+
+def tune(config: TuneConfig, folder: Path, progress: Progress | None = None) -> Tuned:
+    """Every method with every stepsize, then the winners with the test data."""
+    for stepsize in config.stepsizes:
+        if isinstance(stepsize, str) or not 0 < stepsize < math.inf:
+            raise ScafflixError(f"stepsizes has {stepsize!r}; give numbers above 0.")
+    if config.validation is None:
+        config = replace(config, validation=SHARE)
+    execute = _executor(config)
+    asked = [
+        _one(config, method, stepsize) for method in config.methods for stepsize in config.stepsizes
+    ]
+    cells: list[Cell] = []
+    metric = "accuracy"
+    for number, one in enumerate(asked):
+        part = progress and experiment.part_of(progress, number, len(asked) + len(config.methods))
+        found, known = _cell(one, execute, folder / "cells", part)
+        cells.append(found)
+        metric = known or metric
+    winners = {}
+    for number, method in enumerate(config.methods):
+        chosen = best([one for one in cells if one.method == method], metric)
+        part = progress and experiment.part_of(
+            progress, len(asked) + number, len(asked) + len(config.methods)
+        )
+        final = replace(_one(config, method, chosen.stepsize), part="test", keep=config.keep)
+        winners[method] = execute(final, part)
+    return Tuned(metric, cells, winners)
+
+
+def _executor(config: TuneConfig) -> Callable[[RunConfig, Progress | None], Record]:
+    if config.model in NETWORKS:
+        return Laboratory.of(config).run
+    return experiment.execute
+
+
+def _one(config: TuneConfig, method: str, stepsize: Any) -> RunConfig:
+    shared = {entry.name: getattr(config, entry.name) for entry in fields(TrainingConfig)}
+    given = {name: value for name, value in shared.items() if value is not None}
+    own = {"method": method, "alpha": config.alpha, "stepsize": stepsize, "seed": config.seed}
+    made: RunConfig = build(RunConfig, {**given, **own, "part": "validation", "keep": "none"})
+    return made
+
+
+def _cell(
+    one: RunConfig,
+    execute: Callable[[RunConfig, Progress | None], Record],
+    folder: Path,
+    progress: Progress | None,
+) -> tuple[Cell, str | None]:
+    """A cell from its file, or by a run that then leaves the file."""
+    name = digest_of(plain(one), _stamp(one.data), _stamp(one.alpha))[:8]
+    file = folder / f"{one.method}-{one.stepsize:g}-{name}.json"
+    if not file.exists():
+        try:
+            record = execute(one, progress)
+            found, metric = cell(one, record), record.summary["metric"]
+        except DivergenceError as error:
+            found, metric = Cell(one.method, float(one.stepsize), math.nan, error.round), None
+        made = {**found._asdict(), "metric": metric}
+        if not math.isfinite(found.score):
+            made["score"] = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            aside = file.with_suffix(".part")
+            aside.write_text(json.dumps(made))
+            aside.replace(file)
+        except OSError as error:
+            raise ScafflixError(f"{folder} cannot be written: {error.strerror}.") from None
+    try:
+        kept = json.loads(file.read_text())
+        metric = kept.pop("metric")
+        kept["score"] = math.nan if kept["score"] is None else kept["score"]
+        return Cell(**kept), metric
+    except (ValueError, KeyError, TypeError):
+        raise ScafflixError(f"{file} does not hold a cell of a grid; remove it.") from None
+
+
+def _stamp(source: Any) -> list[float] | None:
+    """When a file was changed, and its size: another content is another cell."""
+    path = Path(str(source))
+    if not path.is_file():
+        return None
+    return [path.stat().st_mtime, path.stat().st_size]

@@ -1,0 +1,140 @@
+"""Small federations for networks, and the ways in which the tests of cohorts run them.
+
+Sizes are shared, so that a round is compiled once for many tests.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import scafflix as sx
+from scafflix.cohorts.evaluation import evaluate
+from scafflix.cohorts.store import Store
+from scafflix.cohorts.training import Schedule, Trained, train
+from scafflix.data.federation import Examples, Federation
+from scafflix.gradients import Exact, Gradient
+from scafflix.methods import METHODS, PACED, Method
+from scafflix.models.dense import dense
+from scafflix.theory import without_theory
+
+FEATURES, CLASSES = 5, 3
+TRAIN = (12, 21, 9, 30, 16, 25, 14)
+HELD_OUT = (4, 6, 3, 9, 5, 0, 7)  # of test; the sixth client has none
+VALIDATION = (3, 5, 4, 6, 3, 5, 4)
+N = len(TRAIN)
+ALPHA = np.array([0.3, 0.9, 0.5, 1.0, 0.2, 0.7, 0.6])
+GAMMA = np.array([0.2, 0.05, 0.4, 0.1, 0.3, 0.15, 0.25])
+L2 = 0.05
+
+
+def _part(random: np.random.Generator, counts: tuple[int, ...]) -> Examples:
+    parts = []
+    for client, count in enumerate(counts):
+        tilt = np.random.default_rng(100 + client).normal(size=(FEATURES, CLASSES))
+        A = random.normal(size=(count, FEATURES)) + 0.2 * client
+        parts.append((A, (A @ tilt + random.normal(size=(count, CLASSES))).argmax(axis=1)))
+    features = np.concatenate([A for A, _ in parts]).astype(np.float32)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    return Examples(features, np.concatenate([b for _, b in parts]), offsets)
+
+
+@cache
+def federation(clients: int = N) -> Federation:
+    """Clients of unequal size whose labels follow unlike rules."""
+    random = np.random.default_rng(3)
+
+    def counts(of: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(np.resize(of, clients).tolist())
+
+    return Federation(
+        "miniature",
+        tuple(f"client-{i}" for i in range(clients)),
+        _part(random, counts(TRAIN)),
+        _part(random, counts(HELD_OUT)),
+        _part(random, counts(VALIDATION)),
+    )
+
+
+@cache
+def problem(hidden: tuple[int, ...] = (), l2: float = L2, clients: int = N) -> sx.NetworkProblem:
+    """Softmax regression, or a network with hidden layers."""
+    return sx.NetworkProblem(federation(clients), dense(FEATURES, CLASSES, hidden), l2)
+
+
+def points(small: sx.NetworkProblem, seed: int = 0, scale: float = 0.5) -> Store:
+    """A random point for each client, to stand for x_i*."""
+    random = np.random.default_rng(seed)
+    store = Store(small.template, small.n)
+    store.write(
+        np.arange(small.n),
+        jax.tree.map(
+            lambda leaf: (scale * random.normal(size=(small.n, *leaf.shape))).astype(np.float32),
+            small.template,
+        ),
+    )
+    return store
+
+
+def method(
+    name: str,
+    alpha: NDArray[np.float64],
+    gamma: NDArray[np.float64],
+    p: float = 0.3,
+    gradient: Gradient | None = None,
+    **options: Any,
+) -> Method:
+    """A method by name with chosen stepsizes."""
+    plan = without_theory(alpha, gamma, p, gradient or Exact())
+    known = {key: value for key, value in options.items() if key != "pace" or name in PACED}
+    return METHODS[name](plan, p=p, **known)
+
+
+def run(
+    small: sx.NetworkProblem,
+    chosen: Method,
+    alpha: NDArray[np.float64],
+    x_star: Store | None,
+    **schedule: Any,
+) -> Trained:
+    """Rounds from the start of seed 0, looked at only at the end."""
+    asked = {"every": schedule.get("rounds", 1), **schedule}
+    return train(small, chosen, alpha, x_star, small.start(0), Schedule(**asked))
+
+
+def matrix(tree: Any) -> NDArray[np.float64]:
+    """Softmax regression's parameters as one array, the bias as its last row."""
+    layer = tree["layer0"]
+    bias = np.asarray(layer["bias"], float)[..., None, :]
+    return np.concatenate([np.asarray(layer["weight"], float), bias], axis=-2)
+
+
+def flat(tree: Any) -> NDArray[np.float64]:
+    """All numbers of a tree."""
+    return np.concatenate([np.asarray(leaf, float).ravel() for leaf in jax.tree.leaves(tree)])
+
+
+def controls(trained: Trained, chosen: Method, alpha: NDArray[np.float64]) -> NDArray[np.float64]:
+    """h_i in Scafflix's scale, [clients, numbers]."""
+    h = np.stack([flat(trained.states.read(np.array([i]))) for i in range(len(alpha))])
+    return h if chosen.name == "scafflix" else h / alpha[:, None]
+
+
+def spied_parts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The parts of the data that are evaluated from now on, whoever asks."""
+    seen: list[str] = []
+
+    def spy(problem: Any, part: str, *arguments: Any, **named: Any) -> Any:
+        seen.append(part)
+        return evaluate(problem, part, *arguments, **named)
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("scafflix.") and vars(module).get("evaluate") is evaluate:
+            monkeypatch.setattr(module, "evaluate", spy)
+    return seen
