@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from cases import KINDS, Case
@@ -16,6 +20,36 @@ def shared_data() -> Path:
     folder = Path(os.environ.get("SCAFFLIX_DATA") or Path(__file__).parents[2] / "shared" / "data")
     if not folder.is_dir():
         pytest.skip(f"no real data: {folder} is absent; set SCAFFLIX_DATA")
+    return folder
+
+
+WRITERS, IMAGES = 6, 40
+MONOLOGUE = "to be or not to be that is the question whether tis nobler in the mind to suffer"
+
+
+@pytest.fixture(scope="session")
+def miniatures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files in the places and forms of the real ones, with a few writers and roles."""
+    folder, random = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    (folder / "femnist").mkdir()
+    (folder / "shakespeare").mkdir()
+    arrays: dict[str, Any] = {}
+    for part, count in (("train", IMAGES), ("test", 8)):
+        labels = random.integers(0, 62, WRITERS * count)
+        labels[:62] = np.arange(min(62, len(labels)))
+        arrays[f"{part}_x"] = (
+            (labels[:, None, None] * 4 + random.integers(0, 8, (len(labels), 28, 28)))
+            .clip(0, 255)
+            .astype(np.uint8)
+        )
+        arrays[f"{part}_y"] = labels
+        arrays[f"{part}_user"] = np.repeat([f"f{i:04}_00" for i in range(WRITERS)], count)
+    np.savez(folder / "femnist" / "femnist_300_writers.npz", **arrays)
+    words = MONOLOGUE.split()
+    with gzip.open(folder / "shakespeare" / "shakespeare_roles.jsonl.gz", "wt") as file:
+        for i in range(5):
+            lines = [" ".join(random.choice(words, 12)) for _ in range(40)]
+            file.write(json.dumps({"play": "Hamlet", "role": f"ROLE {i}", "lines": lines}) + "\n")
     return folder
 
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -23,50 +21,6 @@ FEW = {
     "optima_stepsize": 1e-5,
     "warmup_stepsize": 1e-5,
 }
-WRITERS, IMAGES = 6, 40
-
-
-@pytest.fixture(scope="module")
-def miniatures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files in the places and forms of the real ones, with a few writers and roles."""
-    folder, random = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
-    (folder / "femnist").mkdir()
-    (folder / "shakespeare").mkdir()
-    arrays: dict[str, Any] = {}
-    for part, count in (("train", IMAGES), ("test", 8)):
-        labels = random.integers(0, 62, WRITERS * count)
-        labels[:62] = np.arange(min(62, len(labels)))
-        arrays[f"{part}_x"] = (
-            (labels[:, None, None] * 4 + random.integers(0, 8, (len(labels), 28, 28)))
-            .clip(0, 255)
-            .astype(np.uint8)
-        )
-        arrays[f"{part}_y"] = labels
-        arrays[f"{part}_user"] = np.repeat([f"f{i:04}_00" for i in range(WRITERS)], count)
-    np.savez(folder / "femnist" / "femnist_300_writers.npz", **arrays)
-    words = [
-        "to",
-        "be",
-        "or",
-        "not",
-        "to",
-        "be",
-        "that",
-        "is",
-        "the",
-        "question",
-        "whether",
-        "tis",
-        "nobler",
-        "in",
-        "the",
-        "mind",
-    ]
-    with gzip.open(folder / "shakespeare" / "shakespeare_roles.jsonl.gz", "wt") as file:
-        for i in range(5):
-            lines = [" ".join(random.choice(words, 12)) for _ in range(40)]
-            file.write(json.dumps({"play": "Hamlet", "role": f"ROLE {i}", "lines": lines}) + "\n")
-    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -32,7 +32,7 @@ def panel(title: str, records: Sequence[Record]) -> Panel:
     """A comparison as one picture."""
     lines = [
         Line(
-            f"{family.method}, alpha = {alpha_label(family.alpha)}",
+            f"{family.records[0].config['method']}, alpha = {alpha_label(family.alpha)}",
             float(family.records[0].config["stepsize"]),
             list(family.records),
         )
@@ -79,16 +79,17 @@ COLUMNS = {
     "personal": ("personal", "examples"),
     "over clients": ("personal", "clients"),
     "std": ("personal", "std"),
-    "10th pct": ("personal", "p10"),
+    "p10": ("personal", "p10"),
     "worst": ("personal", "worst"),
 }
-BRIEF = ("local", "global", "personal", "10th pct", "worst")  # what a terminal has room for
+BRIEF = ("local", "global", "personal", "p10")  # what a terminal has room for
 
 
 def table(panel: Panel, columns: Sequence[str] = tuple(COLUMNS)) -> Table:
     """The end of every line in percent, averaged over seeds; personal with the spread over them.
 
-    Local, global and personal are means over all examples, the rest is over clients.
+    Local, global and personal are means over all examples, the rest is over clients; p10 is the
+    10th percentile.
     """
     part = panel.lines[0].records[0].config["part"]
 
