@@ -32,7 +32,7 @@ from scafflix.engine.recording import (
 from scafflix.engine.run import EPSILON, Progress, start_lyapunov, sweep
 from scafflix.errors import ScafflixError
 from scafflix.methods import METHODS, PACED, Method
-from scafflix.models import MODELS, NETWORKS
+from scafflix.models import MODELS, NETWORKS, is_network
 from scafflix.personalize import Personalization, personalize
 from scafflix.problem import Problem
 from scafflix.record import Record
@@ -95,7 +95,7 @@ def make_method(advice: Plan, name: str, stepsize: Any, p: Any, pace: str = "aut
 
 def execute(config: RunConfig, progress: Progress | None = None) -> Record:
     """One run."""
-    if config.model in NETWORKS:
+    if is_network(config.model):
         return Laboratory.of(config).run(config, progress)
     problem = build_problem(config)
     person = personalize(problem, config.alpha)
@@ -115,7 +115,7 @@ class Forecast(NamedTuple):
 
 def forecast(config: RunConfig) -> Forecast:
     """What theory predicts for the chosen method and for its rivals, without running any."""
-    if config.model in NETWORKS:
+    if is_network(config.model):
         raise ScafflixError(f"There is no theory for the network {config.model} to plan with.")
     problem = build_problem(config)
     person = personalize(problem, config.alpha)
@@ -165,7 +165,7 @@ def compare(
     for name, values in (("methods", config.methods), ("alphas", config.alphas)):
         if len(set(map(str, values))) < len(values):
             raise ScafflixError(f"{name} names something twice: {', '.join(map(str, values))}.")
-    if config.model in NETWORKS:
+    if is_network(config.model):
         laboratory = Laboratory.of(config)
         asked = _runs(config)
         return [

@@ -20,7 +20,7 @@ from scafflix.cohorts.laboratory import Laboratory
 from scafflix.config import RunConfig, TrainingConfig, TuneConfig, build, plain
 from scafflix.engine.run import Progress
 from scafflix.errors import DivergenceError, ScafflixError
-from scafflix.models import NETWORKS
+from scafflix.models import is_network
 from scafflix.record import Record
 
 SHARE = 0.1  # of each client's training examples, for validation
@@ -33,6 +33,7 @@ class Cell(NamedTuple):
     stepsize: float
     score: float  # the personal models on validation data; NaN where the run diverged
     diverged: int | None  # the round in which it did
+    loss: float = 0.0  # on the same data, where it is known
 
 
 class Tuned(NamedTuple):
@@ -44,14 +45,14 @@ class Tuned(NamedTuple):
 
 
 def best(cells: list[Cell], metric: str) -> Cell:
-    """The cell with the best score; the smaller stepsize where two are level."""
+    """The cell with the best score; where two are level, the smaller loss, then stepsize."""
     finite = [cell for cell in cells if math.isfinite(cell.score)]
     if not finite:
         raise ScafflixError(
             f"Every stepsize of the grid diverged for {cells[0].method}; give smaller ones."
         )
     sign = 1 if metric == "accuracy" else -1
-    return max(finite, key=lambda cell: (sign * cell.score, -cell.stepsize))
+    return max(finite, key=lambda cell: (sign * cell.score, -cell.loss, -cell.stepsize))
 
 
 def score(record: Record, part: str, kind: str = "personal") -> float:
@@ -69,7 +70,11 @@ def cell(config: RunConfig, record: Record) -> Cell:
     """What a run says of its stepsize."""
     diverged = record.summary.get("diverged")
     at = None if diverged is None else diverged["round"]
-    return Cell(config.method, float(config.stepsize), score(record, "validation"), at)
+    found = score(record, "validation")
+    loss = 0.0
+    if "scores" in record.summary and at is None:
+        loss = float(record.summary["scores"]["validation"]["personal"]["loss"])
+    return Cell(config.method, float(config.stepsize), found, at, loss)
 
 
 def tune(config: TuneConfig, folder: Path, progress: Progress | None = None) -> Tuned:
@@ -102,7 +107,7 @@ def tune(config: TuneConfig, folder: Path, progress: Progress | None = None) -> 
 
 
 def _executor(config: TuneConfig) -> Callable[[RunConfig, Progress | None], Record]:
-    if config.model in NETWORKS:
+    if is_network(config.model):
         return Laboratory.of(config).run
     return experiment.execute
 

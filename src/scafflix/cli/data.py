@@ -15,6 +15,8 @@ from scafflix.cli.options import configured
 from scafflix.config import ProblemConfig
 from scafflix.experiment import load_data
 
+FEW = 20  # entries of a table that are shown in a line
+
 app = typer.Typer(help="Data sets: list, describe, fetch.", no_args_is_help=True)
 
 
@@ -50,7 +52,9 @@ def _words(value: object) -> str:
     if value is None or value == {}:
         return "none"
     if isinstance(value, dict):
-        return ", ".join(f"{label}: {count}" for label, count in value.items())
+        shown = [f"{label}: {count}" for label, count in value.items()]
+        rest = [f"and {len(shown) - FEW} more"] if len(shown) > FEW else []
+        return ", ".join([*shown[:FEW], *rest])
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

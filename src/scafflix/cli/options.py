@@ -13,6 +13,7 @@ import typer
 from scafflix.config import read
 
 ALIASES = {"methods": ("--method",), "alphas": ("--alpha",)}
+NETWORKS = "Networks: "  # how the help of their keys begins
 METAVARS = {int: "N", float: "NUMBER", int | None: "N", float | None: "NUMBER"}
 
 
@@ -55,9 +56,13 @@ def _options(kind: type[Any]) -> list[inspect.Parameter]:
 
 def _annotation(entry: Any, hint: Any) -> Any:
     flag = "--" + entry.name.replace("_", "-")
-    help = entry.metadata["help"]
+    help, panel = entry.metadata["help"], None
+    if help.startswith(NETWORKS):
+        help = help.removeprefix(NETWORKS)
+        help, panel = help[0].upper() + help[1:], "Networks"
     if hint is bool:
-        return Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", help=help)]
+        names = f"{flag}/--no-{flag[2:]}"
+        return Annotated[bool | None, typer.Option(names, help=help, rich_help_panel=panel)]
     default = entry.default
     if isinstance(default, tuple):
         default = ",".join(map(str, default))
@@ -67,7 +72,11 @@ def _annotation(entry: Any, hint: Any) -> Any:
     return Annotated[
         str | None,
         typer.Option(
-            flag, *ALIASES.get(entry.name, ()), help=help, metavar=METAVARS.get(hint, "TEXT")
+            flag,
+            *ALIASES.get(entry.name, ()),
+            help=help,
+            metavar=METAVARS.get(hint, "TEXT"),
+            rich_help_panel=panel,
         ),
     ]
 

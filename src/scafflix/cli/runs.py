@@ -24,7 +24,7 @@ from scafflix.cli.options import configured
 from scafflix.config import CompareConfig, RunConfig, TuneConfig
 from scafflix.engine.run import Progress as Report
 from scafflix.errors import ScafflixError
-from scafflix.models import NETWORKS
+from scafflix.models import is_network
 from scafflix.record import Record, check_new_folder, new_folder
 from scafflix.report import tables
 from scafflix.report.curves import alpha_label
@@ -43,7 +43,7 @@ def run(config: RunConfig, out: Out = None, force: Force = False) -> None:
     with progress(config.method) as (report,):
         record = experiment.execute(config, report)
     record.save(folder, force=force)
-    if config.model in NETWORKS:
+    if is_network(config.model):
         _print_network_summary(record)
     else:
         _print_summary(record)
@@ -80,7 +80,7 @@ def _compare(config: CompareConfig, folder: Path, force: bool, title: str) -> No
             (aside / "runs" / name).mkdir(parents=True)
             record.write(aside / "runs" / name)
         curves.write_csv(records, aside / "curves.csv")
-        if config.model in NETWORKS:
+        if is_network(config.model):
             panel = accuracy.panel(title, records)
             figures.save(accuracy.figure([panel]), aside, "figure")
             made = [accuracy.table(panel, accuracy.BRIEF)]

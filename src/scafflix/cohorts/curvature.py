@@ -6,17 +6,16 @@ A client needs only its own data and model for it: no communication.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 from numpy.typing import NDArray
 
-from scafflix.cohorts.problem import CLIENTS, NetworkProblem, Rows, Spans, first_rows, objective
+from scafflix.cohorts.devices import for_each
+from scafflix.cohorts.problem import NetworkProblem, Rows, Spans, first_rows, objective
 from scafflix.cohorts.store import Store
 from scafflix.engine import streams
 from scafflix.engine.streams import Stream
@@ -74,8 +73,8 @@ def _power(
     points: Params,
     key: Array,
 ) -> Array:
-    def at_client(rows: Rows, key: Array, one: tuple[Spans, Params]) -> Array:
-        span, x = one
+    def at_client(common: tuple[Rows, Array], one: tuple[Spans, Params]) -> Array:
+        (rows, key), (span, x) = common, one
         chosen = first_rows(rows, *span, batch)
 
         def gradient(x: Params) -> Params:
@@ -103,17 +102,7 @@ def _power(
         _, size = jax.lax.fori_loop(0, PRODUCTS, improve, (v, jnp.float32(0)))
         return size
 
-    @partial(
-        jax.shard_map,
-        mesh=mesh,
-        in_specs=(P(), P(), P(CLIENTS)),
-        out_specs=P(CLIENTS),
-        check_vma=False,
-    )
-    def on_device(rows: Rows, key: Array, clients: Any) -> Array:
-        return jax.lax.map(partial(at_client, rows, key), clients)
-
-    return on_device(rows, key, (spans, points))
+    return for_each(mesh, at_client, (rows, key), (spans, points))
 
 
 def _dot(a: Params, b: Params) -> Array:

@@ -12,10 +12,10 @@ import jax
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 from numpy.typing import NDArray
 
-from scafflix.cohorts.problem import CLIENTS, NetworkProblem, Part, Rows, first_rows
+from scafflix.cohorts.devices import for_each, replicate
+from scafflix.cohorts.problem import NetworkProblem, Part, Rows, first_rows
 from scafflix.cohorts.round import mix
 from scafflix.cohorts.store import Store
 from scafflix.models.network import Network, Params, tallies
@@ -61,7 +61,7 @@ def evaluate(
             clients = np.resize(np.arange(start, min(start + AT_ONCE, problem.n)), AT_ONCE)
             some = np.unique(clients)
             blocks = _cut(some - start, chosen.first[some], chosen.counts[some], PERSONAL_BLOCK)
-            stars = problem.replicate(x_star.read(clients))
+            stars = replicate(problem.mesh, x_star.read(clients))
             alphas = alpha[clients].astype(np.float32)
             _add(sums, problem, chosen, x, alphas, stars, blocks, PERSONAL_BLOCK)
     with np.errstate(invalid="ignore"):
@@ -116,23 +116,11 @@ def _tallies(
 ) -> tuple[Array, Array, Array]:
     """Loss, score and count of every row: `[blocks, size]`."""
 
-    @partial(
-        jax.shard_map,
-        mesh=mesh,
-        in_specs=(P(), P(), P(), P(), P(CLIENTS)),
-        out_specs=P(CLIENTS),
-        check_vma=False,
-    )
-    def on_device(
-        rows: Rows, x: Params, alpha: Array | None, x_star: Params | None, blocks: Blocks
-    ) -> tuple[Array, Array, Array]:
-        def one(block: Blocks) -> tuple[Array, Array, Array]:
-            params = x
-            if alpha is not None:
-                star = Vector(jax.tree.map(lambda leaf: leaf[block.slot], x_star))
-                params = mix(alpha[block.slot], Vector(x), star).tree
-            return tallies(network, params, *first_rows(rows, block.first, block.length, size))
+    def one(common: tuple[Rows, Params, Any, Any], block: Blocks) -> tuple[Array, Array, Array]:
+        rows, params, alpha, x_star = common
+        if alpha is not None:
+            star = Vector(jax.tree.map(lambda leaf: leaf[block.slot], x_star))
+            params = mix(alpha[block.slot], Vector(params), star).tree
+        return tallies(network, params, *first_rows(rows, block.first, block.length, size))
 
-        return jax.lax.map(one, blocks)
-
-    return on_device(rows, x, alpha, x_star, blocks)
+    return for_each(mesh, one, (rows, x, alpha, x_star), blocks)

@@ -6,6 +6,7 @@ that determines them, so that a comparison that was stopped goes on where it was
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -248,15 +249,26 @@ def load_federation(config: ProblemConfig) -> Federation:
     return federation
 
 
-def build_network(name: str, federation: Federation) -> Network:
-    """A network by name, of the size that the data ask for."""
+def build_network(model: str, federation: Federation) -> Network:
+    """A network by name, as `lstm` or `lstm:units=64,layers=1`, of the size that the data ask."""
+    name, _, words = model.partition(":")
+    options: dict[str, Any] = {}
+    for word in filter(None, words.split(",")):
+        key, _, value = word.partition("=")
+        if not value.isdecimal():
+            raise ScafflixError(f"model is {model!r}; give its options as KEY=NUMBER,...")
+        options[key.strip()] = int(value)
     if name == "dense":
         labels = np.concatenate([part.labels.ravel() for part in federation.parts.values()])
         classes = len(np.unique(labels))
         if np.issubdtype(labels.dtype, np.integer) and labels.min() >= 0:
             classes = int(labels.max()) + 1  # whole numbers from 0 keep their meaning
-        return NETWORKS[name](federation.dim, classes)
-    return NETWORKS[name]()
+        options |= {"features": federation.dim, "classes": classes}
+    try:
+        return NETWORKS[name](**options)
+    except TypeError:
+        allowed = ", ".join(inspect.signature(NETWORKS[name]).parameters)
+        raise ScafflixError(f"model is {model!r}; {name} has the options {allowed}.") from None
 
 
 def _method(

@@ -20,13 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 from numpy.typing import NDArray
 
+from scafflix.cohorts.devices import for_each
 from scafflix.cohorts.digest import digest_of
 from scafflix.cohorts.evaluation import evaluate
 from scafflix.cohorts.problem import (
-    CLIENTS,
     NetworkProblem,
     Rows,
     Spans,
@@ -260,12 +259,9 @@ def _search(
     loss = partial(objective, network, l2)
 
     def at_client(
-        train: Rows,
-        validation: Rows,
-        start: Params,
-        dials: Dials,
-        one: tuple[Spans, Spans, Array],
+        common: tuple[Rows, Rows, Params, Dials], one: tuple[Spans, Spans, Array]
     ) -> Found:
+        train, validation, start, dials = common
         mine, held_out, number = one
         key = jax.random.fold_in(dials.key, number)
         seen = first_rows(validation, *held_out, validation_rows)
@@ -296,19 +292,7 @@ def _search(
         )
         return best
 
-    @partial(
-        jax.shard_map,
-        mesh=mesh,
-        in_specs=(P(), P(), P(), P(), P(CLIENTS)),
-        out_specs=P(CLIENTS),
-        check_vma=False,
-    )
-    def on_device(
-        train: Rows, validation: Rows, start: Params, dials: Dials, clients: Any
-    ) -> Found:
-        return jax.lax.map(partial(at_client, train, validation, start, dials), clients)
-
-    return on_device(train, validation, start, dials, clients)
+    return for_each(mesh, at_client, (train, validation, start, dials), clients)
 
 
 def _key(problem: NetworkProblem, start: Params, recipe: Recipe) -> str:

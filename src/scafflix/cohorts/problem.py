@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 from numpy.typing import NDArray
 
+from scafflix.cohorts.devices import all_devices, replicate
 from scafflix.cohorts.digest import digest_of
 from scafflix.data.federation import Examples, Federation
 from scafflix.engine import streams
@@ -24,7 +25,6 @@ from scafflix.errors import ScafflixError
 from scafflix.models.network import Network, Params, mean_loss, parameter_count, tallies
 
 Numbers = Array | NDArray[Any]
-CLIENTS = "clients"  # the axis over which devices share the clients of a cohort
 
 
 class Rows(NamedTuple):
@@ -56,8 +56,7 @@ class Part:
         self.counts = examples.counts
         self.first = examples.offsets[:-1]
         self.owners = examples.owners
-        everywhere = NamedSharding(mesh, PartitionSpec())
-        self.rows = Rows(jax.device_put(features, everywhere), jax.device_put(labels, everywhere))
+        self.rows = Rows(replicate(mesh, features), replicate(mesh, labels))
 
     def spans(self, clients: NDArray[np.int64]) -> Spans:
         """The rows of the chosen clients."""
@@ -81,7 +80,7 @@ class NetworkProblem:
         self.federation = federation
         self.network = network
         self.l2 = float(l2)
-        self.mesh = Mesh(np.array(jax.devices()), (CLIENTS,))
+        self.mesh = all_devices()
         parts = federation.parts
         codes = _codes([part.labels for part in parts.values()])
         self.parts = {
@@ -154,10 +153,6 @@ class NetworkProblem:
     def start(self, seed: int) -> Params:
         """The common random start of a seed."""
         return jax.jit(self.network.init)(streams.key(seed, Stream.MODEL))
-
-    def replicate(self, tree: Any) -> Any:
-        """The same tree on every device."""
-        return jax.device_put(tree, NamedSharding(self.mesh, PartitionSpec()))
 
 
 def objective(

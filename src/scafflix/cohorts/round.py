@@ -15,8 +15,8 @@ from jax import Array
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from scafflix.cohorts.devices import CLIENTS
 from scafflix.cohorts.problem import (
-    CLIENTS,
     Numbers,
     Rows,
     Spans,

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
 from numpy.typing import NDArray
 
+from scafflix.cohorts.devices import replicate, spread
 from scafflix.cohorts.evaluation import Scores, evaluate
-from scafflix.cohorts.problem import CLIENTS, NetworkProblem
+from scafflix.cohorts.problem import NetworkProblem
 from scafflix.cohorts.round import Cohort, Played, Settings, play
 from scafflix.cohorts.store import Store
 from scafflix.engine import streams
@@ -107,7 +106,7 @@ class _Run:
         self.mixing = None if (alpha[self.active] == 1).all() else x_star  # what rounds read
         if x_star is None and (alpha < 1).any():
             raise ScafflixError("alpha is below 1, but there are no local optima to mix with.")
-        self.server = problem.replicate(self.method.init_server(Vector(start)))
+        self.server = replicate(problem.mesh, self.method.init_server(Vector(start)))
         self.states = self._states(start)
         self.key = streams.key(schedule.seed, Stream.GRADIENT)
 
@@ -200,10 +199,9 @@ class _Run:
             number=filled.astype(np.int32),
             present=(np.arange(len(filled)) < self.size).astype(np.float32),
         )
-        spread = NamedSharding(self.problem.mesh, P(CLIENTS))
         stars = None if self.mixing is None else self.mixing.read(filled)
         states = self.nothing if self.states is None else self.states.read(filled)
-        cohort, stars, states = jax.device_put((cohort, stars, states), spread)
+        cohort, stars, states = spread(self.problem.mesh, (cohort, stars, states))
         return play(
             self._settings,
             self.problem.train.rows,

@@ -48,7 +48,7 @@ def leave_out(federation: Federation, min_examples: int | None) -> Federation:
         raise ScafflixError(
             f"min_examples is {min_examples}, which leaves no client of {federation.name}: the "
             f"largest has {federation.train.counts.max()} training rows; "
-            "ask for fewer, or hold out more for test and validation."
+            "ask for fewer, or hold out less for test and validation."
         )
     left_out = {federation.clients[i]: reason for i, reason in sorted(reason_of.items())}
     return replace(federation.take(kept), left_out={**federation.left_out, **left_out})

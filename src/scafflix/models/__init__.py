@@ -12,6 +12,12 @@ from scafflix.models.network import Network, Params, mean_loss, parameter_count,
 MODELS = {"logistic": logistic, "softmax": softmax, "linear": linear}
 NETWORKS: dict[str, Callable[..., Network]] = {"cnn": cnn, "lstm": lstm, "dense": dense}
 
+
+def is_network(model: str) -> bool:
+    """Whether a name, perhaps with options as in `lstm:units=64`, is that of a network."""
+    return model.partition(":")[0] in NETWORKS
+
+
 __all__ = [
     "MODELS",
     "NETWORKS",
@@ -22,6 +28,7 @@ __all__ = [
     "dense",
     "from_equinox",
     "from_flax",
+    "is_network",
     "linear",
     "logistic",
     "lstm",
