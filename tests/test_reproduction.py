@@ -182,6 +182,17 @@ def test_progress_counts_every_run_of_the_figure() -> None:
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
+def test_the_two_best_stepsizes_go_the_whole_way_before_one_is_chosen() -> None:
+    changes = {**FEW, "rounds": 4, "tuning_rounds": 1, "grid": [1e-7, 1e-6, 1e-5]}
+    (panel,) = reproduce("fig3c", Scale.smoke, changes)
+    *short, third, fourth = panel.tried["p = 0.2"]
+    assert sorted(cell.stepsize for cell in short) == [1e-7, 1e-6, 1e-5]
+    left_out = min(short, key=lambda cell: (cell.score, -cell.loss)).stepsize
+    assert left_out not in (third.stepsize, fourth.stepsize)
+    chosen = max((third, fourth), key=lambda cell: (cell.score, -cell.loss))
+    assert panel.lines[0].stepsize == chosen.stepsize
+
+
 def test_the_factors_are_those_of_the_records() -> None:
     panels = reproduce("fig3a", Scale.smoke, {**FEW, "rounds": 1})
     found = [line.records[0].clients["alpha"][0] for line in panels[0].lines]

@@ -6,6 +6,8 @@ data set, at three scales. Runs are cached, so that figures share them and a sto
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from enum import StrEnum
@@ -53,6 +55,17 @@ class Task(NamedTuple):
     grid: tuple[float, ...]
     seeds: int
 
+    @property
+    def runs_off(self) -> bool:
+        """Whether the two best stepsizes go the whole way before one is chosen: few rounds
+        favour small steps."""
+        return len(self.grid) > 1 and self.tuning.rounds < self.config.rounds
+
+    @property
+    def runs(self) -> int:
+        """How many there are to make, unless stepsizes diverge."""
+        return len(self.grid) + 2 * self.runs_off + self.seeds
+
 
 def reproduce(
     name: str,
@@ -62,8 +75,8 @@ def reproduce(
 ) -> list[Panel]:
     """The panels of a figure; `changes` to the configuration hold for all of them."""
     plans = list(_plans(name, scale, changes or {}))
-    total = sum(len(task.grid) + task.seeds for _, tasks in plans for task in tasks)
-    count = iter(range(total))
+    total = sum(task.runs for _, tasks in plans for task in tasks)
+    count = itertools.count()
     laboratories: dict[Any, Laboratory] = {}
     panels = []
     for title, tasks in plans:
@@ -131,14 +144,21 @@ def _line(
 
         return laboratory.cached_run(config, report)
 
-    cells = []
-    for stepsize in task.grid:
-        config = replace(task.tuning, stepsize=stepsize)
-        cells.append(cell(config, run(config, f"trying the stepsize {stepsize:g}")))
-    stepsize = best(cells, laboratory.problem.network.metric).stepsize
+    def attempt(stepsize: float, rounds: int) -> Cell:
+        config = replace(task.tuning, stepsize=stepsize, rounds=rounds, every=rounds)
+        return cell(config, run(config, f"trying the stepsize {stepsize:g}"))
+
+    metric = laboratory.problem.network.metric
+    cells = [attempt(stepsize, task.tuning.rounds) for stepsize in task.grid]
+    first = best(cells, metric)
+    rest = [one for one in cells if one is not first and math.isfinite(one.score)]
+    finals = [first, best(rest, metric)] if rest else [first]
+    if task.runs_off:
+        finals = [attempt(one.stepsize, task.config.rounds) for one in finals]
+    stepsize = best(finals, metric).stepsize
     chosen = replace(task.config, stepsize=stepsize)
     records = [run(replace(chosen, seed=seed), f"seed {seed}") for seed in range(task.seeds)]
-    return Line(task.label, stepsize, records), cells
+    return Line(task.label, stepsize, records), [*cells, *finals]
 
 
 def _problem(config: RunConfig) -> dict[str, Any]:

@@ -21,10 +21,9 @@ from scafflix.cohorts.store import Store
 from scafflix.models.network import Network, Params, tallies
 from scafflix.vector import Vector
 
-GLOBAL_BLOCK = 128  # examples that go through one model together
-PERSONAL_BLOCK = 16  # the same where every client has its own
+BLOCK = 16  # examples that go through one model together: few enough for a core's cache
 AT_ONCE = 8  # clients whose models are read together
-BLOCKS_A_CALL = 2  # for each device
+BLOCKS_A_CALL = 4  # for each device
 
 
 class Scores(NamedTuple):
@@ -54,28 +53,28 @@ def evaluate(
     chosen = problem.parts[part]
     sums = np.zeros((3, problem.n))
     if x_star is None or alpha is None or (alpha == 1).all():
-        blocks = _cut(np.zeros(1), chosen.first[:1], chosen.counts.sum(keepdims=True), GLOBAL_BLOCK)
-        _add(sums, problem, chosen, x, None, None, blocks, GLOBAL_BLOCK)
+        blocks = _cut(np.zeros(1), chosen.first[:1], chosen.counts.sum(keepdims=True))
+        _add(sums, problem, chosen, x, None, None, blocks)
     else:
         for start in range(0, problem.n, AT_ONCE):
             clients = np.resize(np.arange(start, min(start + AT_ONCE, problem.n)), AT_ONCE)
             some = np.unique(clients)
-            blocks = _cut(some - start, chosen.first[some], chosen.counts[some], PERSONAL_BLOCK)
+            blocks = _cut(some - start, chosen.first[some], chosen.counts[some])
             stars = replicate(problem.mesh, x_star.read(clients))
             alphas = alpha[clients].astype(np.float32)
-            _add(sums, problem, chosen, x, alphas, stars, blocks, PERSONAL_BLOCK)
+            _add(sums, problem, chosen, x, alphas, stars, blocks)
     with np.errstate(invalid="ignore"):
         return Scores(sums[0] / sums[2], sums[1] / sums[2], sums[2])
 
 
-def _cut(slots: NDArray[Any], first: NDArray[Any], count: NDArray[Any], size: int) -> Blocks:
+def _cut(slots: NDArray[Any], first: NDArray[Any], count: NDArray[Any]) -> Blocks:
     """Ranges of rows, cut into blocks."""
-    number = -(-count // size)
+    number = -(-count // BLOCK)
     inside = np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number)
     fields = (
         np.repeat(slots, number),
-        np.repeat(first, number) + size * inside,
-        np.minimum(size, np.repeat(count, number) - size * inside),
+        np.repeat(first, number) + BLOCK * inside,
+        np.minimum(BLOCK, np.repeat(count, number) - BLOCK * inside),
     )
     return Blocks(*(field.astype(np.int32) for field in fields))
 
@@ -88,39 +87,37 @@ def _add(
     alpha: NDArray[np.float32] | None,
     x_star: Params | None,
     blocks: Blocks,
-    size: int,
 ) -> None:
     """Add what the blocks' rows make to the sums of their clients."""
     a_call = BLOCKS_A_CALL * problem.mesh.size
     for start in range(0, len(blocks.slot), a_call):
         some = Blocks(*(field[start : start + a_call] for field in blocks))
         filled = Blocks(*(np.pad(field, (0, a_call - len(field))) for field in some))
-        made = _tallies(problem.network, problem.mesh, size, part.rows, x, alpha, x_star, filled)
-        place = np.arange(size)
+        made = _tallies(problem.network, problem.mesh, part.rows, x, alpha, x_star, filled)
+        place = np.arange(BLOCK)
         real = place < filled.length[:, None]
         owner = part.owners[(filled.first[:, None] + place)[real]]
         for total, values in zip(sums, made, strict=True):
             total += np.bincount(owner, np.asarray(values, np.float64)[real], len(total))
 
 
-@partial(jax.jit, static_argnames=("network", "mesh", "size"))
+@partial(jax.jit, static_argnames=("network", "mesh"))
 def _tallies(
     network: Network,
     mesh: Mesh,
-    size: int,
     rows: Rows,
     x: Params,
     alpha: Array | None,
     x_star: Params | None,
     blocks: Blocks,
 ) -> tuple[Array, Array, Array]:
-    """Loss, score and count of every row: `[blocks, size]`."""
+    """Loss, score and count of every row: `[blocks, BLOCK]`."""
 
     def one(common: tuple[Rows, Params, Any, Any], block: Blocks) -> tuple[Array, Array, Array]:
         rows, params, alpha, x_star = common
         if alpha is not None:
             star = Vector(jax.tree.map(lambda leaf: leaf[block.slot], x_star))
             params = mix(alpha[block.slot], Vector(params), star).tree
-        return tallies(network, params, *first_rows(rows, block.first, block.length, size))
+        return tallies(network, params, *first_rows(rows, block.first, block.length, BLOCK))
 
     return for_each(mesh, one, (rows, x, alpha, x_star), blocks)

@@ -152,7 +152,7 @@ def write_tables(panels: Sequence[Panel], folder: Path, name: str) -> None:
             "panel": panel.title,
             "line": line.label,
             "stepsize": line.stepsize,
-            "grid": {f"{one.stepsize:g}": _finite(one.score) for one in panel.tried[line.label]},
+            "grid": [(one.stepsize, _finite(one.score)) for one in panel.tried[line.label]],
             "config": dict(line.records[0].config),
             "seconds": [record.summary["seconds"] for record in line.records],
             "scores": [record.summary["scores"] for record in line.records],
