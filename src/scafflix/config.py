@@ -74,7 +74,9 @@ class TrainingConfig(ProblemConfig):
         "auto",
     )
     part: str = _key("Held-out part to score: test, or validation to leave test alone.", "test")
-    cohort: int | None = _key("Networks: clients a round, else 10 or all.", None)
+    cohort: int | None = _key(
+        "Clients a round; all, for a network 10.", None
+    )
     individual: bool = _key("Networks: scale stepsizes by each client's curvature.", False)
     every: int = _key("Networks: rounds between evaluations.", 10)
     optima: str = _key(

@@ -7,7 +7,7 @@ import sys
 import click
 import typer
 
-from scafflix.cli import data, runs
+from scafflix.cli import data, deploy, runs
 from scafflix.cli.display import say, warnings_as_sentences
 from scafflix.errors import ScafflixError
 
@@ -25,6 +25,7 @@ app.command()(runs.plan)
 app.command()(runs.tune)
 app.command()(runs.reproduce)
 app.add_typer(data.app, name="data")
+app.add_typer(deploy.app, name="deploy")
 
 
 INTERRUPTED = 130

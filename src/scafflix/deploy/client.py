@@ -1,0 +1,268 @@
+"""One client: trains, keeps its upload until it knows its fate, commits exactly once.
+
+The rule. An upload is *pending* from the moment it is stored until a message of a later round
+says which round's average last held an upload of this client. If it is the pending one, the
+control variate advances with that average; if not, the upload was in no average and is dropped.
+Either way sum_i alpha_i h_i stays 0. The new pending upload and the settled state are one file,
+replaced at once before the reply leaves: a crash before it repeats the work, a crash after it
+repeats the reply.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from scafflix.cohorts.round import mix
+from scafflix.deploy import durable, memory
+from scafflix.deploy.durable import Hook
+from scafflix.deploy.learner import Learner, Place
+from scafflix.deploy.memory import Memory, Pending
+from scafflix.deploy.messages import (
+    Evaluate,
+    Evaluation,
+    Hello,
+    Introduction,
+    Refusal,
+    Reply,
+    Request,
+    Train,
+    Upload,
+    checked_name,
+    layout_of,
+    problem_with,
+    receipt_of,
+)
+from scafflix.deploy.planning import own_method
+from scafflix.errors import ScafflixError
+from scafflix.methods.method import Client, Method
+from scafflix.vector import Vector
+
+
+class RefusedError(ScafflixError):
+    """A message that is not done, with the kind by which it is counted."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+class ClientCore:
+    """A client with its own id, data, x_i* and folder. It holds nothing that is not on disk."""
+
+    def __init__(
+        self, name: str, alpha: float, learner: Learner, folder: Path, hook: Hook = durable.quiet
+    ) -> None:
+        self.name = checked_name(name)
+        if not 0 <= alpha <= 1:
+            raise ScafflixError(f"alpha is {alpha}; it must lie between 0 and 1.")
+        self.alpha = float(alpha)
+        self.learner = learner
+        self.folder = durable.new_folder(folder / self.name)
+        self.hook = hook
+        start = learner.start()
+        self.layout = layout_of(start.tree)
+        self._zero = memory.zero(start)
+        self._x_star: Vector | None = None
+
+    @property
+    def x_star(self) -> Vector | None:
+        """The local optimum, found once and kept; nobody needs it where alpha_i = 1."""
+        if self.alpha < 1 and self._x_star is None:
+            path = self.folder / f"optimum{durable.SUFFIX}"
+            found = durable.read(path)
+            mark = {"client": self.name, "fingerprint": self.learner.fingerprint}
+            if found is None or found[0] != mark or layout_of(found[1]) != self.layout:
+                x_star = self.learner.optimum()
+                durable.write(path, mark, x_star.tree, self.hook)
+                found = mark, x_star.tree
+            self._x_star = Vector(found[1])
+        return self._x_star
+
+    def handle(self, message: Request) -> Reply:
+        """The reply to any message; the same message twice has the same effect as once."""
+        if isinstance(message, Hello):
+            return self.introduce(message)
+        try:
+            wrong = problem_with(message, self.layout)
+            if wrong is not None:
+                raise RefusedError(wrong.kind, wrong.reason)
+            with durable.locked(self.folder):
+                if isinstance(message, Train):
+                    return self._train(message)
+                return self._evaluate(message)
+        except ScafflixError as error:
+            kind = "damaged" if isinstance(error, durable.DamagedError) else "error"
+            kind = error.kind if isinstance(error, RefusedError) else kind
+            place = (message.run, message.epoch, self.name, message.round)
+            return Refusal(*place, kind, f"Client {self.name}: {error}")
+
+    def introduce(self, message: Hello) -> Introduction:
+        """Who this is and what the server weighs and plans with."""
+        scales = self.learner.scales
+        return Introduction(
+            client=self.name,
+            alpha=self.alpha,
+            gamma=scales.gamma,
+            gamma_mu=scales.gamma_mu,
+            gamma_L=scales.gamma_L,
+            examples=self.learner.examples,
+            layout=self.layout,
+            start=self.learner.start().tree if message.start else (),
+        )
+
+    def control(self, message: Train | Evaluate) -> Vector | None:
+        """h_i as it stands, in Scafflix's scale: for the owner of the node, never sent."""
+        method, client = self._method(message)
+        kept = memory.load(self._path(message.run), self._fresh_state(method, client))
+        state = self._fresh_state(method, client) if kept is None else kept.state
+        return method.controls(client, state)
+
+    def _train(self, message: Train) -> Upload:
+        method, client = self._method(message)
+        kept = self._memory(message, method, client)
+        if message.round < kept.latest:
+            raise RefusedError(
+                "stale", f"round {message.round} is over; round {kept.latest} was trained for."
+            )
+        if kept.pending is not None and message.round == kept.pending.round:
+            return self._upload(message, kept, kept.pending)
+        kept = self._settle(message, kept, method, client)
+        x = Vector(message.point)
+        loss = self.learner.loss(self._mixture(x)) if message.report else None
+        x_hat = self._local_steps(message, method, client, kept.state, x)
+        sent, weight = method.upload(client, kept.state, x_hat)
+        receipt = receipt_of(sent.tree)
+        pending = Pending(
+            message.round, message.steps, receipt, float(weight), _number(loss), x_hat.tree
+        )
+        kept = kept._replace(latest=message.round, pending=pending)
+        self.hook("trained")
+        memory.save(self._path(message.run), kept, self.hook)
+        return self._upload(message, kept, pending)
+
+    def _local_steps(
+        self, message: Train, method: Method, client: Client, state: Any, x: Vector
+    ) -> Vector:
+        """Lines 7 to 9, K times."""
+        for step in range(message.steps):
+            place = Place(
+                seed=message.seed,
+                round=message.round,
+                step=step,
+                iteration=message.iteration + step,
+                number=message.number,
+                clients=message.clients,
+            )
+            g = self.learner.gradient(self._mixture(x), place)
+            x = method.local_step(client, state, x, g)
+        return x
+
+    def _mixture(self, x: Vector) -> Vector:
+        alpha: Any = self.alpha
+        return mix(alpha, x, self.x_star)
+
+    def _upload(self, message: Train, kept: Memory, pending: Pending) -> Upload:
+        method, client = self._method(message)
+        sent, _ = method.upload(client, kept.state, Vector(pending.x_hat))
+        return Upload(
+            run=message.run,
+            epoch=kept.epoch,
+            client=self.name,
+            round=pending.round,
+            committed=kept.committed,
+            weight=pending.weight,
+            loss=math.nan if pending.loss is None else pending.loss,
+            point=sent.tree,
+        )
+
+    def _evaluate(self, message: Evaluate) -> Evaluation:
+        """Also settles what is pending at the end of a run, and keeps the model to take home."""
+        method, client = self._method(message)
+        kept = self._memory(message, method, client)
+        x_tilde = self._mixture(Vector(message.point))
+        if message.finish:
+            if kept.pending is None or kept.pending.round < message.round:
+                kept = self._settle(message, kept, method, client)
+                memory.save(self._path(message.run), kept, self.hook)
+            note = {"client": self.name, "run": message.run, "rounds": message.round}
+            durable.write(self.model_path(message.run), note, x_tilde.tree, self.hook)
+        return Evaluation(
+            run=message.run,
+            epoch=kept.epoch,
+            client=self.name,
+            round=message.round,
+            committed=kept.committed,
+            loss=self.learner.loss(x_tilde),
+            score=self.learner.score(x_tilde),
+        )
+
+    def _settle(
+        self, message: Train | Evaluate, kept: Memory, method: Method, client: Client
+    ) -> Memory:
+        """Line 13 for the pending upload if it was in an average; else forget it."""
+        pending = kept.pending
+        if pending is not None and pending.round == message.included:
+            following = isinstance(message, Train) and message.round == message.included + 1
+            average = message.point if following else message.average
+            if pending.receipt == message.receipt and average:
+                x_hat, x_bar = Vector(pending.x_hat), Vector(average)
+                state = method.commit(client, kept.state, x_hat, x_bar, pending.steps)
+                return kept._replace(state=state, committed=pending.round, pending=None)
+        elif kept.committed == message.included:
+            return kept._replace(pending=None)
+        raise RefusedError(
+            "lost",
+            f"the server counts an upload of round {message.included}, of which nothing is "
+            f"remembered here (last committed: {_round(kept.committed)}); put back the folder "
+            f"{self.folder}, or have the server restore it from its mirror, or start a new epoch.",
+        )
+
+    def _memory(self, message: Train | Evaluate, method: Method, client: Client) -> Memory:
+        """What is remembered, in the epoch of the message."""
+        template = self._fresh_state(method, client)
+        fresh = Memory(message.method, message.epoch, template)
+        try:
+            kept = memory.load(self._path(message.run), template)
+        except durable.DamagedError:
+            if not message.restored:
+                raise
+            kept = None
+        if kept is not None and kept.method != message.method:
+            raise RefusedError(
+                "method", f"this run is one of {kept.method}, not of {message.method}."
+            )
+        if kept is not None and message.epoch < kept.epoch:
+            raise RefusedError("stale", f"epoch {message.epoch} is over; this is {kept.epoch}.")
+        if kept is None or message.epoch > kept.epoch:
+            kept = fresh
+        if message.restored and message.round >= kept.latest:
+            known = kept.pending is not None and kept.pending.round == message.round
+            if not known:
+                state = memory.state_from(message.restored, template)
+                return fresh._replace(state=state, committed=message.included)
+        return kept
+
+    def _fresh_state(self, method: Method, client: Client) -> Any:
+        return method.init_client(client, self._zero, self._zero)
+
+    def _method(self, message: Train | Evaluate) -> tuple[Method, Client]:
+        settings = (message.method, self.alpha, message.gamma, message.p, message.pace)
+        return own_method(*settings), Client(self.alpha, message.gamma)
+
+    def _path(self, run: str) -> Path:
+        return self.folder / f"{checked_name(run)}{durable.SUFFIX}"
+
+    def model_path(self, run: str) -> Path:
+        """Where the model that the client takes home is kept."""
+        return self.folder / f"{checked_name(run)}-model{durable.SUFFIX}"
+
+
+def _number(loss: float | None) -> float | None:
+    """JSON has no NaN."""
+    return loss if loss is not None and math.isfinite(loss) else None
+
+
+def _round(number: int) -> str:
+    return "none" if number < 0 else f"round {number}"

@@ -1,0 +1,132 @@
+"""A network on one node, in float32, with the random streams of the simulator's cohorts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from scafflix.cohorts.digest import digest_of
+from scafflix.cohorts.evaluation import evaluate
+from scafflix.cohorts.laboratory import build_network
+from scafflix.cohorts.optima import Recipe, local_optima
+from scafflix.cohorts.problem import NetworkProblem, Rows, batch_rows, first_rows, objective
+from scafflix.data.federation import Federation
+from scafflix.deploy.learner import Place, Scales, one_client
+from scafflix.engine import streams
+from scafflix.engine.streams import Stream
+from scafflix.errors import ScafflixError
+from scafflix.gradients import Exact, Gradient, Minibatch, check_batch
+from scafflix.models import NETWORKS
+from scafflix.models.network import Network, Params
+from scafflix.vector import Vector
+
+
+class NetworkLearner:
+    """f_i of a network; no theory gives its stepsize, so the server must."""
+
+    scales = Scales()
+
+    def __init__(
+        self,
+        federation: Federation,
+        network: Network,
+        l2: float = 0.0,
+        *,
+        gradient: Gradient | None = None,
+        model_seed: int = 0,
+        recipe: Recipe | None = None,
+    ) -> None:
+        one_client(federation)
+        self._gradient = gradient or Exact()
+        if not isinstance(self._gradient, Exact | Minibatch):
+            raise ScafflixError("Networks take minibatch or exact gradients, without added noise.")
+        check_batch(self._gradient, federation)
+        self.problem = NetworkProblem(federation, network, l2)
+        self.model_seed = model_seed
+        self.recipe = recipe or Recipe(seed=model_seed)
+        self._structure = jax.tree.structure(self.problem.template)
+        value = partial(objective, network, self.problem.l2)
+        self._grad = jax.jit(partial(_gradient, value, self._gradient))
+        self._value = jax.jit(partial(_value, value, self.examples))
+
+    @property
+    def examples(self) -> int:
+        return int(self.problem.train.counts[0])
+
+    @property
+    def fingerprint(self) -> str:
+        return digest_of(self.problem.digest, repr(self.recipe), repr(self.model_seed))
+
+    def start(self) -> Vector:
+        return _flat(self.problem.start(self.model_seed))
+
+    def gradient(self, point: Vector, place: Place) -> Vector:
+        key = jax.random.fold_in(streams.key(place.seed, Stream.GRADIENT), place.round)
+        key = jax.random.fold_in(jax.random.fold_in(key, place.number), place.step)
+        train = self.problem.train
+        return _flat(self._grad(self._tree(point), train.rows, np.int32(self.examples), key))
+
+    def loss(self, point: Vector) -> float:
+        return float(self._value(self._tree(point), self.problem.train.rows))
+
+    def score(self, point: Vector) -> float:
+        part = "test" if "test" in self.problem.parts else "train"
+        return float(evaluate(self.problem, part, self._tree(point)).score[0])
+
+    def optimum(self) -> Vector:
+        """By stochastic gradients from the common start, as in the simulator."""
+        found = local_optima(self.problem, self.problem.start(self.model_seed), self.recipe)
+        stacked = found.x_star.read(np.arange(1))
+        return _flat(jax.tree.map(lambda leaf: np.asarray(leaf)[0], stacked))
+
+    def _tree(self, point: Vector) -> Params:
+        return jax.tree.unflatten(self._structure, point.tree)
+
+
+def network_of(name: str, federation: Federation, classes: Sequence[Any]) -> Network:
+    """A network by name for labels 0, 1, ..., of which a node need not have all."""
+    if name == "dense" and classes:
+        return NETWORKS[name](federation.dim, int(max(classes)) + 1)
+    return build_network(name, federation)
+
+
+def numbered(federation: Federation, classes: Sequence[Any]) -> tuple[Federation, tuple[int, ...]]:
+    """Labels as their places among the classes agreed on, unless they are such numbers already."""
+    known = np.array(classes) if classes else np.zeros(0, int)
+    if np.issubdtype(known.dtype, np.integer) and (known >= 0).all():
+        return federation, tuple(known.tolist())
+    known = np.unique(known)
+    parts: dict[str, Any] = {}
+    for name, part in federation.parts.items():
+        unknown = np.setdiff1d(part.labels, known)
+        if len(unknown):
+            raise ScafflixError(f"A label is {unknown[0]}, which is not among the classes.")
+        parts[name] = replace(part, labels=np.searchsorted(known, part.labels))
+    return replace(federation, **parts), tuple(range(len(known)))
+
+
+def _flat(params: Params) -> Vector:
+    return Vector(tuple(np.asarray(leaf) for leaf in jax.tree.leaves(params)))
+
+
+def _gradient(
+    value: Callable[..., Any], estimate: Gradient, x: Params, rows: Rows, count: Array, key: Array
+) -> Params:
+    first = np.zeros((), np.int32)
+    if isinstance(estimate, Minibatch):
+        batch = batch_rows(rows, first, count, estimate.size, key)
+    else:
+        batch = first_rows(rows, first, count, rows.labels.shape[0])
+    return jax.grad(value, has_aux=True)(x, *batch)[0]
+
+
+def _value(value: Callable[..., Any], count: int, x: Params, rows: Rows) -> Array:
+    length = np.array(count, np.int32)
+    batch = first_rows(rows, np.zeros((), np.int32), length, count)
+    return value(x, *batch)[0]

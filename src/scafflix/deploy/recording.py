@@ -1,0 +1,103 @@
+"""The record of a real run: the files of a simulation's, with what a server can know.
+
+Personal models and local optima stay on the nodes; f~(x*) is nobody's to know, so that there is
+an objective (the mean of f_i(x~_i) over the clients that replied) and no gap. What was refused
+and dropped is counted in the summary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scafflix.deploy.server import ServerCore, summary_counts
+from scafflix.engine.recording import versions
+from scafflix.record import Record
+
+COLUMNS = (
+    "round",
+    "iterations",
+    "local_steps",
+    "objective",
+    "replies",
+    "refused",
+    "bits_up",
+    "bits_down",
+)
+
+
+def record(core: ServerCore, config: Mapping[str, Any], seconds: float) -> Record:
+    """From a server whose rounds are closed."""
+    rows = [dict.fromkeys(COLUMNS, 0), *core.rows()]
+    metrics = {name: np.array([row[name] for row in rows]) for name in COLUMNS if name in rows[-1]}
+    # what clients report in a round is of the point that the round before it led to
+    reported = [np.nan if row["loss"] is None else row["loss"] for row in rows[1:]]
+    metrics["objective"] = np.array([*reported, _final(core)])
+    metrics = {name: metrics[name] for name in COLUMNS}
+    return Record(config, _summary(core, metrics, seconds), metrics, _clients(core), _models(core))
+
+
+def _summary(core: ServerCore, metrics: dict[str, NDArray[Any]], seconds: float) -> dict[str, Any]:
+    gamma = np.asarray(core.method.gamma)
+    return {
+        "method": core.method.name,
+        "n_clients": len(core.roster.introductions),
+        "n_active": len(core.names),
+        "cohort": core.cohort_size,
+        "dim": sum(array.size for array in core.x),
+        "seed": core.settings.seed,
+        "p": float(core.method.p),
+        "zeta": float(core.method.rate.zeta),
+        "gamma_min": gamma.min(),
+        "gamma_max": gamma.max(),
+        "rounds": core.round,
+        "iterations": core.iteration,
+        "final_objective": _final(core),
+        "epoch": core.epoch,
+        "run": core.run,
+        "refused": core.counts["refused"],
+        "dropped": core.counts["dropped"],
+        "troubles": summary_counts(core.counts),
+        "seconds": seconds,
+        "versions": versions(),
+    }
+
+
+def _final(core: ServerCore) -> float:
+    """The mean of f_i(x~_i) at the end, over the clients that take part; NaN unless all tell."""
+    told = [one.loss for one in core.evaluations.values()]
+    return float(np.mean(told)) if len(told) == len(core.names) else np.nan
+
+
+def _clients(core: ServerCore) -> dict[str, NDArray[Any]]:
+    people = core.roster.introductions
+
+    def told(name: str, field: str) -> float:
+        found = core.evaluations.get(name)
+        return float(getattr(found, field)) if found is not None else np.nan
+
+    def gamma(name: str) -> float:
+        return float(core.clients[name].gamma) if name in core.clients else np.nan
+
+    def rounds(name: str) -> int:
+        return core.ledger.entries[name].rounds if name in core.clients else 0
+
+    return {
+        "client": np.array([one.client for one in people]),
+        "train_examples": np.array([one.examples for one in people]),
+        "alpha": np.array([one.alpha for one in people]),
+        "gamma": np.array([gamma(one.client) for one in people]),
+        "rounds": np.array([rounds(one.client) for one in people]),
+        "refused": np.array([core.refused_of[one.client] for one in people]),
+        "loss_personal": np.array([told(one.client, "loss") for one in people]),
+        "score_personal": np.array([told(one.client, "score") for one in people]),
+    }
+
+
+def _models(core: ServerCore) -> dict[str, NDArray[Any]]:
+    if len(core.x) == 1:
+        return {"global": core.x[0]}
+    return {f"global/{number:03d}": array for number, array in enumerate(core.x)}

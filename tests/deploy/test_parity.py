@@ -1,0 +1,240 @@
+"""The same configuration and seed, simulated and deployed, give the same models."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hospitals import (
+    ALPHA,
+    LEARNERS,
+    Direct,
+    Hospital,
+    flat,
+    fresh_roster,
+    introduce,
+    make_server,
+    quadratic_hospitals,
+)
+
+import cases
+import scafflix as sx
+from scafflix.cohorts.store import Store
+from scafflix.cohorts.training import Schedule, cohort_of, train
+from scafflix.deploy import durable
+from scafflix.deploy.client import ClientCore
+from scafflix.deploy.learner import ConvexLearner, Place
+from scafflix.deploy.messages import Introduction
+from scafflix.deploy.network import NetworkLearner
+from scafflix.deploy.planning import advice
+from scafflix.deploy.recording import record
+from scafflix.deploy.server import ServerCore, Settings, new_roster
+from scafflix.deploy.serving import serve
+from scafflix.engine import streams
+from scafflix.engine.streams import Stream
+from scafflix.gradients import Exact, Gradient, Minibatch
+from scafflix.methods import METHODS, PACED, Client
+from scafflix.models.dense import dense
+from scafflix.record import Record
+from scafflix.theory import without_theory
+from scafflix.vector import Vector
+
+ROUNDS = 20
+
+
+@cache
+def learner(kind: str, number: int, batch: int | None) -> ConvexLearner:
+    fed = cases.federation(kind)
+    classes = None if kind == "linear" else tuple(np.unique(fed.train.labels).tolist())
+    gradient: Gradient = Exact() if batch is None else Minibatch(batch)
+    model = sx.models.MODELS[kind]()
+    mine = fed.take([number])
+    return ConvexLearner(mine, model, cases.L2, gradient=gradient, classes=classes)
+
+
+def convex_hospitals(folder: Path, kind: str, batch: int | None = None) -> dict[str, Hospital]:
+    def maker(number: int) -> Any:
+        name, alpha = f"client-{number}", float(cases.ALPHA[number])
+        return lambda hook: ClientCore(name, alpha, learner(kind, number, batch), folder, hook)
+
+    return {f"client-{k}": Hospital(maker(k)) for k in range(len(cases.ALPHA))}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_deployed_makes_the_models_of_the_simulator(name: str, tmp_path: Path) -> None:
+    case = cases.case("logistic")
+    simulated = sx.run(case.problem, case.person, METHODS[name](case.plan), rounds=ROUNDS, seed=3)
+    hospitals = convex_hospitals(tmp_path, "logistic")
+    start = hospitals["client-0"].core.learner.start()
+    server = make_server(tmp_path, fresh_roster(hospitals), start, name, rounds=ROUNDS, seed=3)
+    serve(server, Direct(hospitals))
+    assert np.abs(server.x[0] - simulated.models["global"]).max() < 1e-6
+    for k, hospital in enumerate(hospitals.values()):
+        path = hospital.core.model_path(server.run)
+        kept = durable.read(path)
+        assert kept is not None
+        assert np.abs(kept[1][0] - simulated.models["personal"][k]).max() < 1e-6
+    made = record(server, {"method": name}, 0.0)
+    for column in ("round", "iterations", "local_steps", "bits_up", "bits_down"):
+        np.testing.assert_array_equal(made.metrics[column], simulated.metrics[column])
+    if name != "nesterov":  # whose clients stand elsewhere than at the model
+        best = made.metrics["objective"] - simulated.metrics["objective_gap"]
+        np.testing.assert_allclose(best, best[0], atol=1e-9)  # f~(x*), which nobody knows
+
+
+@pytest.mark.parametrize("kind", ["softmax", "linear"])
+def test_every_convex_model_deployed_makes_the_models_of_the_simulator(
+    kind: str, tmp_path: Path
+) -> None:
+    case = cases.case(kind)
+    simulated = sx.run(case.problem, case.person, sx.scafflix(case.plan), rounds=ROUNDS, seed=1)
+    hospitals = convex_hospitals(tmp_path, kind)
+    start = hospitals["client-0"].core.learner.start()
+    server = make_server(tmp_path, fresh_roster(hospitals), start, rounds=ROUNDS, seed=1)
+    serve(server, Direct(hospitals))
+    assert np.abs(server.x[0] - simulated.models["global"]).max() < 1e-6
+
+
+@pytest.mark.parametrize("name", ["scafflix", "sgd"])
+def test_minibatches_are_those_of_the_simulator(name: str, tmp_path: Path) -> None:
+    case, gradient = cases.case("logistic"), Minibatch(4)
+    method = METHODS[name](sx.plan(case.problem, case.person, gradient=gradient))
+    simulated = sx.run(case.problem, case.person, method, rounds=ROUNDS, seed=3)
+    hospitals = convex_hospitals(tmp_path, "logistic", batch=4)
+    roster = fresh_roster(hospitals)
+    pace = "expected" if name in PACED else ""
+    deployed = METHODS[name](advice(roster.introductions, gradient))
+    start = hospitals["client-0"].core.learner.start()
+    settings = Settings(rounds=ROUNDS, seed=3, pace=pace)
+    server = ServerCore(tmp_path, roster, deployed, start.tree, settings)
+    serve(server, Direct(hospitals))
+    assert np.abs(server.x[0] - simulated.models["global"]).max() < 1e-6
+
+
+def test_a_deployed_run_leaves_a_record_that_can_be_read(tmp_path: Path) -> None:
+    hospitals = convex_hospitals(tmp_path, "logistic")
+    start = hospitals["client-0"].core.learner.start()
+    server = make_server(tmp_path, fresh_roster(hospitals), start, rounds=3)
+    serve(server, Direct(hospitals))
+    record(server, {"method": "scafflix"}, 1.0).save(tmp_path / "record")
+    found = Record.load(tmp_path / "record")
+    assert found.summary["refused"] == 0
+    objective = found.metrics["objective"].tolist()
+    assert objective == sorted(objective, reverse=True)
+    assert objective[-1] == found.summary["final_objective"]
+    assert found.clients["rounds"].tolist() == [3] * 5
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_cohorts_make_the_points_of_a_plain_loop(name: str, tmp_path: Path) -> None:
+    hospitals = quadratic_hospitals(tmp_path)
+    start = LEARNERS[0].start()
+    roster = fresh_roster(hospitals)
+    server = make_server(tmp_path, roster, start, name, rounds=ROUNDS, seed=2, cohort=3)
+    method, n = server.method, len(ALPHA)
+    serve(server, Direct(hospitals))
+
+    clients = [
+        Client(alpha, float(gamma)) for alpha, gamma in zip(ALPHA, method.gamma, strict=True)
+    ]
+    stars = [learner.optimum() for learner in LEARNERS]
+    states = [method.init_client(client, start, 0 * start) for client in clients]
+    state, nowhere = method.init_server(start), Place(0, 0, 0, 0, 0, 0)
+    for number in range(ROUNDS):
+        steps = int(method.local_steps(streams.uniforms(2, Stream.COIN, number, 1))[0])
+        chosen = cohort_of(2, number, np.arange(n), 3)
+        x, x_hat = method.broadcast(state), {}
+        for i in chosen:
+            x_hat[i] = x
+            for _ in range(steps):
+                x_tilde = ALPHA[i] * x_hat[i] + (1 - ALPHA[i]) * stars[i]
+                g = LEARNERS[i].gradient(x_tilde, nowhere)
+                x_hat[i] = method.local_step(clients[i], states[i], x_hat[i], g)
+        sent = {i: method.upload(clients[i], states[i], x_hat[i]) for i in chosen}
+        total = sum(weight for _, weight in sent.values())
+        mean = 0 * start
+        for message, weight in sent.values():
+            mean = mean + (weight / total) * message
+        state = method.combine(state, mean)
+        for i in chosen:
+            x_bar = method.broadcast(state)
+            states[i] = method.commit(clients[i], states[i], x_hat[i], x_bar, steps)
+    assert np.abs(flat(server.x) - flat(state.x)).max() < 1e-10
+    for i, hospital in enumerate(hospitals.values()):
+        mine = hospital.core.control(server.farewell(hospital.core.name))
+        theirs = method.controls(clients[i], states[i])
+        assert (mine is None) == (theirs is None)
+        if mine is not None:
+            np.testing.assert_allclose(flat(mine), flat(theirs), atol=1e-9)
+
+
+FEATURES, CLASSES, SIZES = 4, 3, (12, 9, 15, 8)
+
+
+def _network_federation() -> sx.data.Federation:
+    random = np.random.default_rng(0)
+    parts = {}
+    for i, m in enumerate(SIZES):
+        A = random.normal(size=(m, FEATURES)).astype(np.float32) + 0.3 * i
+        parts[f"client-{i}"] = (A, random.integers(0, CLASSES, m))
+    return sx.data.from_clients(parts)
+
+
+@pytest.mark.parametrize(("name", "batch"), [("scafflix", 5), ("fedavg", 5), ("i_scaffnew", None)])
+def test_a_network_with_cohorts_deployed_makes_the_models_of_the_simulator(
+    name: str, batch: int | None, tmp_path: Path
+) -> None:
+    fed, network = _network_federation(), dense(FEATURES, CLASSES, hidden=())
+    whole = sx.NetworkProblem(fed, network, 0.01)
+    alpha = np.array([1.0, 0.4, 0.7, 0.9])
+    gradient: Gradient = Exact() if batch is None else Minibatch(batch)
+    plan = without_theory(alpha, np.full(4, 0.1), 0.4, gradient)
+    method = METHODS[name](plan, p=0.4, **({"pace": "actual"} if name in PACED else {}))
+    random = np.random.default_rng(5)
+    stars = jax.tree.map(
+        lambda leaf: (0.3 * random.normal(size=(4, *leaf.shape))).astype(np.float32),
+        whole.template,
+    )
+    store = Store(whole.template, 4)
+    store.write(np.arange(4), stars)
+    start = whole.start(0)
+    schedule = Schedule(rounds=ROUNDS, cohort=2, seed=3, every=ROUNDS, part="train")
+    trained = train(whole, method, alpha, store, start, schedule)
+
+    class Given(NetworkLearner):
+        number = 0
+
+        def optimum(self) -> Vector:
+            return Vector(tuple(leaf[self.number] for leaf in jax.tree.leaves(stars)))
+
+    def maker(number: int) -> Any:
+        mine = Given(fed.take([number]), network, 0.01, gradient=gradient)
+        mine.number = number
+        core = ClientCore(f"client-{number}", float(alpha[number]), mine, tmp_path)
+        return lambda hook: core
+
+    hospitals = {f"client-{k}": Hospital(maker(k)) for k in range(4)}
+    roster = new_roster(introduce(hospitals))
+    deployed = METHODS[name](
+        advice(roster.introductions, gradient, 0.1, 0.4),
+        p=0.4,
+        **({"pace": "actual"} if name in PACED else {}),
+    )
+    settings = Settings(rounds=ROUNDS, cohort=2, seed=3, pace="actual" if name in PACED else "")
+    first = hospitals["client-0"].core.learner.start().tree
+    server = ServerCore(tmp_path, roster, deployed, first, settings)
+    serve(server, Direct(hospitals))
+    for mine, theirs in zip(server.x, jax.tree.leaves(trained.x), strict=True):
+        assert mine.dtype == np.float32
+        # rounding: 1e-7 a step, which control variates remember
+        assert np.abs(mine - np.asarray(theirs)).max() < 1e-5
+
+
+def test_a_network_without_stepsize_is_refused_in_one_sentence() -> None:
+    shy = Introduction("a", 1.0, 0.0, 0.0, 0.0, 3, "float32[2]", ())
+    with pytest.raises(sx.ScafflixError, match="Client a knows no stepsize"):
+        advice([shy], Exact())
