@@ -69,14 +69,12 @@ class TrainingConfig(ProblemConfig):
     h0: str = _key("Control variates at the start: zero or warm.", "zero")
     strict: bool = _key("Refuse stepsizes that theory does not cover, instead of warning.", False)
     pace: str = _key(
-        "Control variates advance by p (expected, the paper's) or by 1/K (actual); auto: actual "
-        "for a network.",
+        "Control variates advance by p (expected, the paper's), by 1/K (actual) or by the smaller "
+        "(cautious); auto: expected, for a network actual.",
         "auto",
     )
     part: str = _key("Held-out part to score: test, or validation to leave test alone.", "test")
-    cohort: int | None = _key(
-        "Clients a round; all, for a network 10.", None
-    )
+    cohort: int | None = _key("Clients a round; all, for a network 10.", None)
     individual: bool = _key("Networks: scale stepsizes by each client's curvature.", False)
     every: int = _key("Networks: rounds between evaluations.", 10)
     optima: str = _key(

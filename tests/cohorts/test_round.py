@@ -25,7 +25,7 @@ from scafflix.vector import Vector
 Point = NDArray[np.float64]
 CLOSE = {"rtol": 3e-5, "atol": 3e-5}  # float32, some dozens of steps
 ONES = np.ones(N)
-PACES = ("expected", "actual")
+PACES = ("expected", "actual", "cautious")
 
 
 def functions(l2: float = L2) -> list[reference.Function]:
@@ -63,7 +63,7 @@ def algorithm_1(
             x_hat[i] = x_i
         weight = {i: ALPHA[i] ** 2 / GAMMA[i] for i in cohort}
         x = sum(weight[i] * x_hat[i] for i in cohort) / sum(weight.values())  # lines 2, 11, 12
-        factor = p if pace == "expected" else 1 / K
+        factor = {"expected": p, "actual": 1 / K, "cautious": min(p, 1 / K)}[pace]
         for i in cohort:
             h[i] = h[i] + factor * ALPHA[i] / GAMMA[i] * (x - x_hat[i])  # line 13
     return x, np.array(h)
@@ -141,7 +141,7 @@ def test_weighted_control_variates_sum_to_zero_after_many_sampled_rounds(
     assert total < 1e-5 * np.abs(h).max() * 60
 
 
-def test_both_paces_converge_to_the_same_optimum_of_a_strongly_convex_problem() -> None:
+def test_all_paces_converge_to_the_same_optimum_of_a_strongly_convex_problem() -> None:
     l2 = 0.5
     small = miniature.problem((), l2)
     x_star = miniature.points(small)

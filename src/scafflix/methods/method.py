@@ -101,16 +101,29 @@ def actual(steps: Number) -> Number:
     return 1 / steps
 
 
+def cautious(p: Number, steps: Number) -> Number:
+    """The smaller of p and 1/K."""
+    other = 1 / steps
+    return other + (p - other) * (p < other)
+
+
+PACES = ("expected", "actual", "cautious")
+
+
 def paced(p: Number, pace: str) -> Factor:
     """The factor by which control variates advance after K local steps.
 
     `expected` is the paper's line 13, proven for convex problems in which all clients take part.
-    `actual` has the same fixed point and keeps the same sum_i alpha_i h_i, since the factor is
-    common to the clients of a round, but does not overshoot after a round that happens to be long.
+    With stochastic gradients and sampled clients it overshoots after a round that happens to be
+    long; `actual` does so after a short one, whose noise it takes at full weight; `cautious` after
+    neither. All have the same fixed point and keep the same sum_i alpha_i h_i, since the factor is
+    common to the clients of a round.
     """
-    if pace not in ("expected", "actual"):
-        raise ScafflixError(f"pace is {pace!r}; it must be expected or actual.")
-    return Partial(expected, p) if pace == "expected" else Partial(actual)
+    if pace not in PACES:
+        raise ScafflixError(f"pace is {pace!r}; it must be one of {', '.join(PACES)}.")
+    if pace == "actual":
+        return Partial(actual)
+    return Partial(expected if pace == "expected" else cautious, p)
 
 
 @jax.tree_util.register_dataclass
