@@ -23,6 +23,7 @@ def shared_data() -> Path:
     return folder
 
 
+collect_ignore = ["conftest.py"]  # no doctests here; folders below have files of the same name
 WRITERS, IMAGES = 6, 40
 MONOLOGUE = "to be or not to be that is the question whether tis nobler in the mind to suffer"
 
