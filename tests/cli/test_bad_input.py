@@ -51,7 +51,7 @@ CASES = {
     "no rounds": (["--rounds", "0"], "rounds is 0"),
     "rounds that are no number": (["--rounds", "ten"], "rounds is 'ten'"),
     "an unknown method": (["--method", "adam"], "method is 'adam'"),
-    "an unknown model": (["--model", "cnn"], "model is 'cnn'"),
+    "an unknown model": (["--model", "resnet"], "model is 'resnet'"),
     "an unknown smoothness": (["--smoothness", "loose"], "smoothness is 'loose'"),
     "an unknown start": (["--start", "random"], "start is 'random'"),
     "an unknown h0": (["--h0", "hot"], "h0 is 'hot'"),
