@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+PEERS := torch fedjax
 
-.PHONY: install demo test lint types bench clean
+.PHONY: install browser demo test torture lint types docs bench clean
 
 install: $(INSTALLED)
 
@@ -13,11 +14,20 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# for the tests of the report page, which are skipped without one
+browser:
+	@command -v chromium >/dev/null || { \
+	  test "$$(id -u)" = 0 && apt-get -qq update && apt-get -qq install --yes chromium >/dev/null; \
+	} || echo "no Chromium, and no way to install it here"
+
 demo: install
 	$(BIN)/scafflix demo --out demo --force
 
-test: lint types
+test: lint types browser
 	$(BIN)/python -m pytest
+
+torture: install
+	$(BIN)/python -m pytest tests/trust --torture
 
 lint: install
 	$(BIN)/ruff check .
@@ -26,11 +36,18 @@ lint: install
 types: install
 	$(BIN)/mypy
 
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# peers that do not install with this Python are left out: FedJAX needs 3.9 to 3.12
 bench: install
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
-	$(BIN)/python benchmarks/fig1.py
-	$(BIN)/python benchmarks/networks.py steps
-	$(BIN)/python benchmarks/networks.py store
+	-$(MAKE) --keep-going $(PEERS:%=.bench/%/.installed)
+	$(BIN)/python benchmarks/run.py $(BENCH)
+
+.bench/%/.installed: benchmarks/requirements-%.txt
+	$(PYTHON) -m venv --clear .bench/$*
+	.bench/$*/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
 
 clean:
-	rm -rf $(VENV) demo build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .bench demo build .pytest_cache .mypy_cache .ruff_cache

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scafflix.cohorts import laboratory
+from scafflix import laboratory
 from scafflix.errors import ScafflixError
 from scafflix.experiment import figure_settings
 from scafflix.reproduction import Panel, Scale, Task, _plans, reproduce

@@ -21,13 +21,13 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
     with suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
 
-from scafflix import control, data, gradients, models, theory  # noqa: E402
-from scafflix.cohorts.laboratory import train_network  # noqa: E402
+from scafflix import control, data, gradients, models, theory, trackers  # noqa: E402
 from scafflix.cohorts.problem import NetworkProblem  # noqa: E402
 from scafflix.engine.planning import plan  # noqa: E402
 from scafflix.engine.recording import Run  # noqa: E402
 from scafflix.engine.run import run, sweep  # noqa: E402
 from scafflix.errors import ScafflixError, ScafflixWarning  # noqa: E402
+from scafflix.laboratory import train_network  # noqa: E402
 from scafflix.methods import (  # noqa: E402
     METHODS,
     fedavg,
@@ -67,5 +67,6 @@ __all__ = [
     "sgd",
     "sweep",
     "theory",
+    "trackers",
     "train_network",
 ]

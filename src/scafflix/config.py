@@ -9,12 +9,12 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from scafflix.errors import ScafflixError
+from scafflix.errors import ScafflixError, reason_of
 
 Auto = str | float  # a word or a number
 
 
-def _key(help: str, default: Any = MISSING) -> Any:
+def key(help: str, default: Any = MISSING) -> Any:
     if default is MISSING:
         return field(metadata={"help": help})
     return field(default=default, metadata={"help": help})
@@ -24,106 +24,106 @@ def _key(help: str, default: Any = MISSING) -> Any:
 class ProblemConfig:
     """Data, split and model."""
 
-    data: str = _key("A name (scafflix data list), a file, or a LEAF folder.")
-    clients: int | None = _key("Number of clients to split the data over.", None)
-    split: str | None = _key("contiguous, shuffled, dirichlet:BETA or column:NAME.", None)
-    features: int | None = _key("Feature count of a svmlight file (else inferred).", None)
-    label: str | None = _key("Label column of a table.", None)
-    scale: str = _key("Feature scaling: none, maxabs or standard.", "none")
-    intercept: bool = _key("Append a constant feature.", False)
-    test: float | None = _key(
+    data: str = key("A name (scafflix data list), a file, or a LEAF folder.")
+    clients: int | None = key("Number of clients to split the data over.", None)
+    split: str | None = key("contiguous, shuffled, dirichlet:BETA or column:NAME.", None)
+    features: int | None = key("Feature count of a svmlight file (else inferred).", None)
+    label: str | None = key("Label column of a table.", None)
+    scale: str = key("Feature scaling: none, maxabs or standard.", "none")
+    intercept: bool = key("Append a constant feature.", False)
+    test: float | None = key(
         "Share of each client's examples held out for testing; 0, for a network 0.1 unless the "
         "data bring a test part.",
         None,
     )
-    validation: float | None = _key(
+    validation: float | None = key(
         "Share of each client's training examples held out for choosing; 0, for a network 0.1.",
         None,
     )
-    min_examples: int | None = _key(
+    min_examples: int | None = key(
         "Leave out clients with fewer training examples, or without held-out ones.", None
     )
-    data_seed: int = _key("Seed of the split and of the test part.", 0)
-    model: str = _key("logistic, softmax, linear, or a network: cnn, lstm, dense.", "logistic")
-    model_seed: int = _key("Seed of a network's start and of its local optima.", 0)
-    l2: float | None = _key(
+    data_seed: int = key("Seed of the split and of the test part.", 0)
+    model: str = key("logistic, softmax, linear, or a network: cnn, lstm, dense.", "logistic")
+    model_seed: int = key("Seed of a network's start and of its local optima.", 0)
+    l2: float | None = key(
         "Regularization: adds (l2/2) ||x||^2 to every f_i; 0.1, for a network 0.", None
     )
-    smoothness: str = _key("tight (eigenvalue) or bound (the paper's row norms).", "tight")
+    smoothness: str = key("tight (eigenvalue) or bound (the paper's row norms).", "tight")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig(ProblemConfig):
     """How long and with which gradients."""
 
-    rounds: int = _key("Communication rounds.", 50)
-    p: Auto = _key(
+    rounds: int = key("Communication rounds.", 50)
+    p: Auto = key(
         "Probability of communication: auto (by theory, for a network 0.2) or a number.", "auto"
     )
-    batch: str | int = _key(
+    batch: str | int = key(
         "full, or the number of examples of a gradient; auto: full, for a network 20.", "auto"
     )
-    noise: float = _key("Standard deviation of noise added to full gradients.", 0.0)
-    epsilon: float | None = _key("Target for E Psi: stepsizes by Corollary 2.", None)
-    start: str = _key("Starting point: ones or zeros.", "ones")
-    h0: str = _key("Control variates at the start: zero or warm.", "zero")
-    strict: bool = _key("Refuse stepsizes that theory does not cover, instead of warning.", False)
-    pace: str = _key(
+    noise: float = key("Standard deviation of noise added to full gradients.", 0.0)
+    epsilon: float | None = key("Target for E Psi: stepsizes by Corollary 2.", None)
+    start: str = key("Starting point: ones or zeros.", "ones")
+    h0: str = key("Control variates at the start: zero or warm.", "zero")
+    strict: bool = key("Refuse stepsizes that theory does not cover, instead of warning.", False)
+    pace: str = key(
         "Control variates advance by p (expected, the paper's), by 1/K (actual) or by the smaller "
-        "(cautious); auto: expected, for a network actual.",
+        "(cautious); auto: expected, for a network cautious.",
         "auto",
     )
-    part: str = _key("Held-out part to score: test, or validation to leave test alone.", "test")
-    cohort: int | None = _key("Clients a round; all, for a network 10.", None)
-    individual: bool = _key("Networks: scale stepsizes by each client's curvature.", False)
-    every: int = _key("Networks: rounds between evaluations.", 10)
-    optima: str = _key(
+    part: str = key("Held-out part to score: test, or validation to leave test alone.", "test")
+    cohort: int | None = key("Clients a round; all, for a network 10.", None)
+    individual: bool = key("Networks: scale stepsizes by each client's curvature.", False)
+    every: int = key("Networks: rounds between evaluations.", 10)
+    optima: str = key(
         "Networks: start of the local optima: common (random), warm (after a warm-up), or none.",
         "common",
     )
-    optima_stepsize: Auto = _key(
+    optima_stepsize: Auto = key(
         "Networks: learning rate of the local optima; auto chooses it on validation data.", "auto"
     )
-    optima_batch: int = _key("Networks: batch of the local optima.", 100)
-    optima_steps: int = _key("Networks: most steps to a local optimum.", 200)
-    warmup: int = _key("Networks: rounds of FedAvg at alpha = 1 before the warm start.", 100)
-    warmup_stepsize: float = _key("Networks: learning rate of the warm-up.", 0.1)
-    store: str = _key("Networks: client states in memory, on disk, or auto by size.", "auto")
-    keep: str = _key("Networks: models to keep: personal, global or none.", "personal")
+    optima_batch: int = key("Networks: batch of the local optima.", 100)
+    optima_steps: int = key("Networks: most steps to a local optimum.", 200)
+    warmup: int = key("Networks: rounds of FedAvg at alpha = 1 before the warm start.", 100)
+    warmup_stepsize: float = key("Networks: learning rate of the warm-up.", 0.1)
+    store: str = key("Networks: client states in memory, on disk, or auto by size.", "auto")
+    keep: str = key("Networks: models to keep: personal, global or none.", "personal")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(TrainingConfig):
     """One run."""
 
-    method: str = _key("scafflix, i_scaffnew, scaffnew, gd, sgd, fedavg, nesterov.", "scafflix")
-    alpha: Any = _key("Personalization: a number in [0, 1], or a file with one a client.", 1.0)
-    stepsize: Auto = _key(
+    method: str = key("scafflix, i_scaffnew, scaffnew, gd, sgd, fedavg, nesterov.", "scafflix")
+    alpha: Any = key("Personalization: a number in [0, 1], or a file with one a client.", 1.0)
+    stepsize: Auto = key(
         "auto (individual, by theory; for a network 0.1), common, or a number.", "auto"
     )
-    seed: int = _key("Seed of the coin and of stochastic gradients.", 0)
+    seed: int = key("Seed of the coin and of stochastic gradients.", 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareConfig(TrainingConfig):
     """Several methods on one problem, at several alpha."""
 
-    methods: tuple[str, ...] = _key(
+    methods: tuple[str, ...] = key(
         "Methods, each NAME or NAME:STEPSIZE, separated by commas.", ("gd", "fedavg", "scafflix")
     )
-    alphas: tuple[Any, ...] = _key("Values of alpha, separated by commas.", (1.0, 0.1))
-    seeds: int = _key("Number of seeds.", 1)
-    target: float = _key("Objective gap up to which rounds and megabytes are counted.", 1e-3)
+    alphas: tuple[Any, ...] = key("Values of alpha, separated by commas.", (1.0, 0.1))
+    seeds: int = key("Number of seeds.", 1)
+    target: float = key("Objective gap up to which rounds and megabytes are counted.", 1e-3)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuneConfig(TrainingConfig):
     """A grid of stepsizes for each of several methods."""
 
-    methods: tuple[str, ...] = _key("Methods, separated by commas.", ("scafflix",))
-    alpha: Any = _key("Personalization: a number in [0, 1], or a file with one a client.", 1.0)
-    stepsizes: tuple[Any, ...] = _key("The grid.", (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0))
-    seed: int = _key("Seed of the coin, the cohorts and the batches.", 0)
+    methods: tuple[str, ...] = key("Methods, separated by commas.", ("scafflix",))
+    alpha: Any = key("Personalization: a number in [0, 1], or a file with one a client.", 1.0)
+    stepsizes: tuple[Any, ...] = key("The grid.", (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0))
+    seed: int = key("Seed of the coin, the cohorts and the batches.", 0)
 
 
 def read(
@@ -135,9 +135,15 @@ def read(
     """A configuration from a TOML file, options and `key=value` words, the later ones winning."""
     values: dict[str, Any] = {}
     if file is not None:
-        values |= _read_toml(file)
+        try:
+            values |= converted(kind, _read_toml(file))
+        except ScafflixError as error:
+            raise ScafflixError(f"{file}: {error}") from None
     values |= {name: value for name, value in given.items() if value is not None}
-    return build(kind, values | assigned(assignments))
+    values |= assigned(assignments)
+    if file is not None and not values.get("data"):
+        raise ScafflixError(f"{file}: {_NO_DATA}")
+    return build(kind, values)
 
 
 def assigned(assignments: list[str]) -> dict[str, str]:
@@ -157,6 +163,17 @@ def build(kind: type[Any], values: Mapping[str, Any]) -> Any:
     >>> build(RunConfig, {"data": "digits", "rounds": "20", "p": "0.5"}).p
     0.5
     """
+    found = converted(kind, values)
+    if "data" in get_type_hints(kind) and "data" not in found:
+        raise ScafflixError(_NO_DATA)
+    return kind(**found)
+
+
+_NO_DATA = "data is missing; give a name (see scafflix data list) or a file."
+
+
+def converted(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values in the types of their keys."""
     hints = get_type_hints(kind)
     known = {entry.name for entry in fields(kind)}
     for name in values:
@@ -166,10 +183,7 @@ def build(kind: type[Any], values: Mapping[str, Any]) -> Any:
                 f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known))}."
             )
             raise ScafflixError(f"There is no key {name!r}; {hint}")
-    if "data" in known and "data" not in values:
-        raise ScafflixError("data is missing; give a name (see scafflix data list) or a file.")
-    converted = {name: _convert(name, hints[name], value) for name, value in values.items()}
-    return kind(**converted)
+    return {name: _convert(name, hints[name], value) for name, value in values.items()}
 
 
 def plain(config: ProblemConfig) -> dict[str, Any]:
@@ -184,43 +198,65 @@ def plain(config: ProblemConfig) -> dict[str, Any]:
 
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text())
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ScafflixError(f"{file} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ScafflixError(f"{file} is not valid TOML: {error}.") from None
+        raise ScafflixError(f"it cannot be read ({error.strerror}).") from None
+    except (ValueError, RecursionError) as error:
+        raise ScafflixError(f"it is not valid TOML ({reason_of(error)}).") from None
 
 
 def _convert(name: str, hint: Any, value: Any) -> Any:
     """A value from a file or a word from the command line, in the type that the key has."""
     optional = {int | None: int, float | None: float, str | None: str}
     kind = optional.get(hint, hint)
+    value = value.tolist() if hasattr(value, "tolist") else value
+    value = str(value) if isinstance(value, Path) else value
     if kind in (tuple[str, ...], tuple[Any, ...]):
         parts = [word.strip() for word in value.split(",")] if isinstance(value, str) else value
         if not isinstance(parts, list | tuple) or not parts:
-            raise ScafflixError(f"{name} is {value!r}; it must be a list.")
-        return tuple(_number_or_word(part) if kind == tuple[Any, ...] else part for part in parts)
-    if kind is Any:
-        return value.tolist() if hasattr(value, "tolist") else _number_or_word(value)
+            raise _unfit(name, value, "a list")
+        part = str if kind == tuple[str, ...] else Any
+        return tuple(_convert(name, part, entry) for entry in parts)
+    if kind is Any and isinstance(value, list | tuple):
+        return [_convert(name, Auto, entry) for entry in value]
     if kind is bool:
-        words = {"true": True, "false": False, True: True, False: False}
-        if value not in words:
-            raise ScafflixError(f"{name} is {value!r}; it must be true or false.")
-        return words[value]
-    if kind in (Auto, str | int):
-        return _number_or_word(value)
-    if isinstance(value, bool) or (kind is int and isinstance(value, float)):
-        raise ScafflixError(f"{name} is {value!r}; it must be {_NAMES[kind]}.")
+        if isinstance(value, str) and value in ("true", "false"):
+            return value == "true"
+        if isinstance(value, bool):
+            return value
+        raise _unfit(name, value, "true or false")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise _unfit(name, value, _NAMES[kind])
+    if kind is int and isinstance(value, float):
+        raise _unfit(name, value, _NAMES[kind])
     try:
-        return kind(value)
-    except (TypeError, ValueError):
-        raise ScafflixError(f"{name} is {value!r}; it must be {_NAMES[kind]}.") from None
+        made = _number_or_word(value) if kind in (Any, Auto, str | int) else kind(value)
+    except (ValueError, OverflowError):
+        raise _unfit(name, value, _NAMES[kind]) from None
+    if isinstance(made, int) and abs(made) >= 2**63:
+        raise _unfit(name, made, f"{_NAMES[kind]} of at most 18 digits")
+    return made
 
 
-_NAMES = {int: "a whole number", float: "a number", str: "a word"}
+_NAMES: dict[Any, str] = {
+    Any: "a number or a word",
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+    Auto: "a number or a word",
+    str | int: "a whole number or a word",
+}
 
 
-def _number_or_word(value: Any) -> Any:
+def _unfit(name: str, value: Any, wanted: str) -> ScafflixError:
+    try:
+        shown = repr(value)
+    except (ValueError, RecursionError):  # of more digits, or deeper, than Python writes
+        shown = f"a {type(value).__name__}"
+    return ScafflixError(f"{name} is {shown}; it must be {wanted}.")
+
+
+def _number_or_word(value: int | float | str) -> int | float | str:
     for kind in (int, float):
         try:
             return kind(value) if isinstance(value, str) else value

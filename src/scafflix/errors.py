@@ -1,8 +1,18 @@
 """The one exception for what users can mend."""
 
+MOST_LETTERS = 800
+"""The length of a sentence; what is quoted in it may be a whole file."""
+
 
 class ScafflixError(Exception):
-    """One sentence: what was given, what is allowed, what to do."""
+    """One sentence: what was given, what is allowed, what to do.
+
+    >>> str(ScafflixError("The file 'a\\nb' is empty."))
+    "The file 'a\\\\nb' is empty."
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(one_line(sentence))
 
 
 class DivergenceError(ScafflixError):
@@ -15,3 +25,22 @@ class DivergenceError(ScafflixError):
 
 class ScafflixWarning(UserWarning):
     """A condition of the theory that a run violates, with the numbers."""
+
+
+def one_line(text: str) -> str:
+    """The text without what a terminal would obey, its middle left out if it is long."""
+    if len(text) > MOST_LETTERS:
+        half = MOST_LETTERS // 2 - 10
+        text = f"{text[:half]} ... {text[-half:]}"
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def reason_of(error: BaseException) -> str:
+    """What a library says about a fault, as a phrase."""
+    said = " ".join(str(error).split())[:200].rstrip(".")
+    return said or type(error).__name__

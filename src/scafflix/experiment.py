@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 import tomllib
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib import resources
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from scafflix import data, gradients
-from scafflix.cohorts.laboratory import Laboratory
+from scafflix import gradients
+from scafflix.building import load_data, make_method, one_run
+from scafflix.checkpoint import NOWHERE, Checkpoints
 from scafflix.config import (
     CompareConfig,
     ProblemConfig,
     RunConfig,
     TrainingConfig,
-    build,
     plain,
 )
-from scafflix.data import Federation
 from scafflix.engine.planning import plan
 from scafflix.engine.recording import (
     Run,
@@ -29,12 +28,14 @@ from scafflix.engine.recording import (
     predicted_iterations,
     warm_messages,
 )
-from scafflix.engine.run import EPSILON, Progress, start_lyapunov, sweep
+from scafflix.engine.run import EPSILON, start_lyapunov, sweep
 from scafflix.errors import ScafflixError
-from scafflix.methods import METHODS, PACED, Method
+from scafflix.laboratory import Laboratory
+from scafflix.methods import METHODS
 from scafflix.models import MODELS, NETWORKS, is_network
 from scafflix.personalize import Personalization, personalize
 from scafflix.problem import Problem
+from scafflix.progress import Progress
 from scafflix.record import Record
 from scafflix.theory import Plan
 
@@ -51,23 +52,6 @@ def build_problem(config: ProblemConfig) -> Problem:
     return Problem(load_data(config), MODELS[config.model](), l2, config.smoothness)
 
 
-def load_data(config: ProblemConfig) -> Federation:
-    """The federation that the configuration names."""
-    return data.load(
-        config.data,
-        clients=config.clients,
-        split=config.split,
-        test=config.test or 0.0,
-        validation=config.validation or 0.0,
-        min_examples=config.min_examples,
-        seed=config.data_seed,
-        features=config.features,
-        label=config.label,
-        intercept=config.intercept,
-        scale=config.scale,
-    )
-
-
 def make_plan(problem: Problem, person: Personalization, config: TrainingConfig) -> Plan:
     """What theory advises for these gradients and this target."""
     batch = "full" if config.batch == "auto" else config.batch
@@ -75,33 +59,18 @@ def make_plan(problem: Problem, person: Personalization, config: TrainingConfig)
     return plan(problem, person, gradient=estimate, epsilon=config.epsilon)
 
 
-def make_method(advice: Plan, name: str, stepsize: Any, p: Any, pace: str = "auto") -> Method:
-    """A method by name, with `auto`, `common` or given stepsizes and `auto` or given p."""
-    if name not in METHODS:
-        raise ScafflixError(f"method is {name!r}; it must be one of {', '.join(METHODS)}.")
-    steps: Any = None if stepsize == "auto" else stepsize
-    if stepsize == "common":
-        if name != "scafflix":
-            raise ScafflixError(f"stepsize common goes with scafflix; for {name} use auto.")
-        steps = advice.gamma.min()
-    if isinstance(steps, str):
-        raise ScafflixError(f"stepsize is {stepsize!r}; it must be auto, common or a number.")
-    probability = None if p == "auto" else p
-    if isinstance(probability, str):
-        raise ScafflixError(f"p is {p!r}; it must be auto or a number in (0, 1].")
-    options = {"pace": pace} if name in PACED and pace != "auto" else {}
-    return METHODS[name](advice, stepsize=steps, p=probability, **options)
-
-
-def execute(config: RunConfig, progress: Progress | None = None) -> Record:
+def execute(
+    config: RunConfig, progress: Progress | None = None, checkpoints: Checkpoints = NOWHERE
+) -> Record:
     """One run."""
     if is_network(config.model):
-        return Laboratory.of(config).run(config, progress)
+        return Laboratory.of(config, checkpoints).run(config, progress)
     problem = build_problem(config)
     person = personalize(problem, config.alpha)
     advice = make_plan(problem, person, config)
     method = make_method(advice, config.method, config.stepsize, config.p, config.pace)
-    (made,) = _sweep(problem, [Run(person, method, config.seed)], config, progress)
+    runs = [Run(person, method, config.seed)]
+    (made,) = _sweep(problem, runs, config, progress, checkpoints)
     return replace(made, config=plain(config))
 
 
@@ -138,18 +107,11 @@ def forecast(config: RunConfig) -> Forecast:
         trips = None if rounds is None else rounds + warm_messages(method, config.h0)
         megabytes = None if trips is None else trips * bits / 8e6
         rows.append((method.name, method.p, method.rate.zeta, iterations, rounds, megabytes))
-    constants = advice.constants
     facts = {
         "clients (taking part)": f"{problem.n} ({len(person.active)})",
         "parameters": problem.size,
-        "L_i": f"{constants.L.min():.4g} to {constants.L.max():.4g} ({config.smoothness})",
-        "mu_i": f"{constants.mu.min():.4g} to {constants.mu.max():.4g}",
-        "kappa_max": float(constants.kappa.max()),
-        "A_i": f"{advice.A.min():.4g} to {advice.A.max():.4g}",
-        "C_i": f"{advice.C.min():.4g} to {advice.C.max():.4g}",
-        "gamma_i": f"{np.min(chosen.gamma):.4g} to {np.max(chosen.gamma):.4g}",
-        "p": float(chosen.p),
-        "local steps per round": 1 / float(chosen.p),
+        **replace(advice, gamma=np.asarray(chosen.gamma), p=float(chosen.p)).facts,
+        "smoothness": config.smoothness,
         "zeta": float(chosen.rate.zeta),
         "Psi at the start": float(psi[0]) * len(person.active) / problem.n,
     }
@@ -157,16 +119,21 @@ def forecast(config: RunConfig) -> Forecast:
 
 
 def compare(
-    config: CompareConfig, progress: Progress | None = None, scores: bool = True
+    config: CompareConfig,
+    progress: Progress | None = None,
+    checkpoints: Checkpoints = NOWHERE,
+    scores: bool = True,
 ) -> list[Record]:
     """Every method at every alpha with every seed, as one sweep; networks one after another."""
     if config.seeds < 1:
         raise ScafflixError(f"seeds is {config.seeds}; it must be at least 1.")
+    if not 0 < config.target < math.inf:
+        raise ScafflixError(f"target is {config.target}; it must be a finite number above 0.")
     for name, values in (("methods", config.methods), ("alphas", config.alphas)):
         if len(set(map(str, values))) < len(values):
             raise ScafflixError(f"{name} names something twice: {', '.join(map(str, values))}.")
     if is_network(config.model):
-        laboratory = Laboratory.of(config)
+        laboratory = Laboratory.of(config, checkpoints)
         asked = _runs(config)
         return [
             laboratory.run(replace(one, keep="none"), progress and part_of(progress, k, len(asked)))
@@ -181,14 +148,14 @@ def compare(
         key = str(one.alpha)
         method = make_method(advice[key], one.method, one.stepsize, one.p, one.pace)
         runs.append(Run(persons[key], method, one.seed))
-    made = _sweep(problem, runs, config, progress, scores)
+    made = _sweep(problem, runs, config, progress, checkpoints, scores)
     return [replace(one, config=plain(chosen)) for one, chosen in zip(made, asked, strict=True)]
 
 
 def _runs(config: CompareConfig) -> list[RunConfig]:
     """Every method at every alpha with every seed."""
     return [
-        replace(_one_run(config, name, stepsize or "auto", alpha), seed=seed)
+        one_run(config, method=name, stepsize=stepsize or "auto", alpha=alpha, seed=seed)
         for alpha in config.alphas
         for name, _, stepsize in (spec.partition(":") for spec in config.methods)
         for seed in range(config.seeds)
@@ -206,23 +173,12 @@ def figure_settings(name: str) -> dict[str, Any]:
     return tomllib.loads(text)
 
 
-def _one_run(config: CompareConfig, method: str, stepsize: str, alpha: Any) -> RunConfig:
-    shared = {
-        entry.name: getattr(config, entry.name)
-        for entry in fields(TrainingConfig)
-        if getattr(config, entry.name) is not None
-    }
-    chosen: RunConfig = build(
-        RunConfig, {**shared, "method": method, "stepsize": stepsize, "alpha": alpha}
-    )
-    return chosen
-
-
 def _sweep(
     problem: Problem,
     runs: list[Run],
     config: TrainingConfig,
     progress: Progress | None,
+    checkpoints: Checkpoints,
     scores: bool = True,
 ) -> list[Record]:
     return sweep(
@@ -236,4 +192,5 @@ def _sweep(
         scores=scores,
         part=config.part,
         progress=progress,
+        checkpoints=checkpoints,
     )

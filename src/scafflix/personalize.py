@@ -60,7 +60,13 @@ def mixture(alpha: Any, x: Array, x_star: Array) -> Array:
     [[8.0], [5.0]]
     """
     weight = jnp.reshape(alpha, jnp.shape(alpha) + (1,) * (jnp.ndim(x_star) - jnp.ndim(alpha)))
-    return weight * x + (1 - weight) * x_star
+    return mix(weight, x, x_star)
+
+
+def mix(alpha: Any, x: Any, x_star: Any) -> Any:
+    """Line 7: x~_i = alpha_i x_i + (1 - alpha_i) x_i*, for one client's points of any kind; no
+    local optimum means alpha_i = 1."""
+    return x if x_star is None else alpha * x + (1 - alpha) * x_star
 
 
 def personalize(problem: Problem, alpha: Alpha) -> Personalization:

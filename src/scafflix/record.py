@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from scafflix import durable
 from scafflix.errors import ScafflixError
 
 Columns = Mapping[str, NDArray[Any]]
@@ -69,6 +70,30 @@ class Record:
         (reached,) = np.nonzero(self.metrics["objective_gap"] <= gap)
         return int(self.metrics["round"][reached[0]]) if len(reached) else None
 
+    def frame(self, table: str = "metrics") -> Any:
+        """A pandas DataFrame of the metrics, by round, or of the clients."""
+        if table not in ("metrics", "clients"):
+            raise ScafflixError(f"table is {table!r}; it must be metrics or clients.")
+        try:
+            import pandas
+        except ImportError:
+            raise ScafflixError(
+                "pandas is not installed; give pip install 'scafflix[pandas]'."
+            ) from None
+        index = {"metrics": "round", "clients": "client"}[table]
+        return pandas.DataFrame(dict(getattr(self, table))).set_index(index)
+
+    def plot(self) -> Any:
+        """The run as a picture: its gap and gradient, what its models score, or its objective."""
+        from scafflix.report import notebook  # drawing takes a second to import
+
+        return notebook.picture(self)
+
+    def _repr_html_(self) -> str:
+        from scafflix.report import notebook
+
+        return notebook.record_html(self)
+
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the whole folder or nothing."""
         with new_folder(folder, force=force) as partial:
@@ -80,15 +105,15 @@ class Record:
         (folder / "config.toml").write_text(tomli_w.dumps(dict(self.config)))
         start = {name: self.metrics[name][0] for name in self.metrics if name not in COUNTS}
         summary = {**self.summary, "start": start}
-        (folder / "summary.json").write_text(_json(summary, indent=2) + "\n")
+        (folder / "summary.json").write_text(to_json(summary, indent=2) + "\n")
         _write_lines(folder / "metrics.jsonl", self.metrics, skip=1)
         _write_lines(folder / "clients.jsonl", self.clients)
         tensors = {name: np.ascontiguousarray(value) for name, value in self.models.items()}
         save_file(tensors, folder / "models.safetensors")
 
     @staticmethod
-    def load(folder: str | Path) -> Record:
-        """Read a folder that `save` wrote."""
+    def load(folder: str | Path, *, models: bool = True) -> Record:
+        """Read a folder that `save` wrote; without the models, which may be large, if so asked."""
         folder = Path(folder)
         try:
             config = tomllib.loads((folder / "config.toml").read_text())
@@ -104,10 +129,23 @@ class Record:
             ):
                 if found != expected:
                     raise ValueError(f"{name} has {found} lines instead of {expected}")
-            models = load_file(folder / "models.safetensors")
-            return Record(config, summary, _columns(rows), _columns(clients), models)
+            kept = load_file(folder / "models.safetensors") if models else {}
+            return Record(config, summary, _columns(rows), _columns(clients), kept)
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise ScafflixError(f"{folder} does not hold a readable run: {error}.") from None
+
+
+def runs_in(folder: str | Path) -> list[Path]:
+    """The folder itself if it is that of a run, else those of the runs that it holds."""
+    folder, name = Path(folder), "summary.json"
+    if (folder / name).exists():
+        return [folder]
+    places = sorted(path.parent for path in folder.rglob(name))
+    # a hidden folder is one that is being written
+    found = [one for one in places if "/." not in f"/{one.relative_to(folder)}"]
+    if not found:
+        raise ScafflixError(f"{folder} holds no run: there is no summary.json in it.")
+    return found
 
 
 def check_new_folder(folder: str | Path, *, force: bool = False) -> None:
@@ -140,14 +178,26 @@ def new_folder(folder: str | Path, *, force: bool = False) -> Iterator[Path]:
     try:
         yield partial
         partial.chmod(0o755)
-        if folder.exists():
+        _flush(partial)
+        if folder.exists() and any(folder.iterdir()):
             _move_into(partial, folder)
         else:
             os.replace(partial, folder)
+        durable.flush_folder(folder.parent)
     except OSError as error:
         raise ScafflixError(f"{folder} cannot be written: {error.strerror or error}.") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _flush(folder: Path) -> None:
+    """Wait until everything below is on the disk."""
+    for path in (folder, *folder.rglob("*")):
+        if path.is_dir():
+            durable.flush_folder(path)
+        else:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
 
 
 def _move_into(source: Path, target: Path) -> None:
@@ -157,9 +207,11 @@ def _move_into(source: Path, target: Path) -> None:
             _move_into(path, target / path.name)
         else:
             os.replace(path, target / path.name)
+    durable.flush_folder(target)
 
 
-def _json(value: Any, **options: Any) -> str:
+def to_json(value: Any, **options: Any) -> str:
+    """JSON of results, in which NaN and infinity are null."""
     return json.dumps(_plain(value), allow_nan=False, **options)
 
 
@@ -177,7 +229,7 @@ def _plain(value: Any) -> Any:
 def _write_lines(path: Path, columns: Columns, skip: int = 0) -> None:
     names = list(columns)
     rows = list(zip(*(columns[name] for name in names), strict=True))[skip:]
-    path.write_text("".join(_json(dict(zip(names, row, strict=True))) + "\n" for row in rows))
+    path.write_text("".join(to_json(dict(zip(names, row, strict=True))) + "\n" for row in rows))
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

@@ -13,11 +13,12 @@ from dataclasses import fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from scafflix.cohorts.laboratory import Laboratory, resolve
+from scafflix.checkpoint import NOWHERE, Checkpoints
 from scafflix.config import ProblemConfig, RunConfig, build, plain
-from scafflix.engine.run import Progress
 from scafflix.errors import ScafflixError
 from scafflix.experiment import figure_settings
+from scafflix.laboratory import Laboratory, resolve
+from scafflix.progress import Progress, Standing
 from scafflix.record import Record
 from scafflix.tuning import Cell, best, cell
 
@@ -72,6 +73,7 @@ def reproduce(
     scale: Scale,
     changes: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    checkpoints: Checkpoints = NOWHERE,
 ) -> list[Panel]:
     """The panels of a figure; `changes` to the configuration hold for all of them."""
     plans = list(_plans(name, scale, changes or {}))
@@ -84,7 +86,8 @@ def reproduce(
         for task in tasks:
             problem = str(sorted(_problem(task.config).items()))
             if problem not in laboratories:
-                laboratories = {problem: Laboratory.of(task.config)}  # one at a time in memory
+                # one at a time in memory
+                laboratories = {problem: Laboratory.of(task.config, checkpoints)}
             line, cells = _line(laboratories[problem], task, count, total, progress)
             lines.append(line)
             tried[task.label] = cells
@@ -138,7 +141,7 @@ def _line(
     def run(config: RunConfig, what: str) -> Record:
         number = next(count)
 
-        def report(done: int, rounds: int, state: Any) -> None:
+        def report(done: int, rounds: int, state: Standing | str) -> None:
             if progress is not None:
                 progress(number, total, f"{task.label}, {what}: {done}/{rounds}, {state}")
 

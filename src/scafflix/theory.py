@@ -92,6 +92,36 @@ class Plan:
         """What Theorem 1 guarantees with these stepsizes and this p."""
         return theorem(self.gamma, self.p, self.constants.mu, self.A, self.C)
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The plan in numbers and ranges."""
+
+        def spread(values: Floats) -> str:
+            return f"{values.min():.4g} to {values.max():.4g}"
+
+        return {
+            "L_i": spread(self.constants.L),
+            "mu_i": spread(self.constants.mu),
+            "kappa_max": float(self.constants.kappa.max()),
+            "A_i": spread(self.A),
+            "C_i": spread(self.C),
+            "gamma_i": spread(self.gamma),
+            "p": self.p,
+            "local steps per round": 1 / self.p,
+            "zeta": float(self.rate.zeta),
+        }
+
+    def plot(self) -> Any:
+        """Stepsizes and constants of the clients, sorted."""
+        from scafflix.report import notebook  # drawing takes a second to import
+
+        return notebook.plan_picture(self)
+
+    def _repr_html_(self) -> str:
+        from scafflix.report import notebook
+
+        return notebook.plan_html(self)
+
 
 def advise(
     alpha: Floats,

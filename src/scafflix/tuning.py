@@ -8,22 +8,22 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from scafflix import experiment
-from scafflix.cohorts.digest import digest_of
-from scafflix.cohorts.laboratory import Laboratory
-from scafflix.config import RunConfig, TrainingConfig, TuneConfig, build, plain
-from scafflix.engine.run import Progress
+from scafflix import durable, experiment
+from scafflix.building import one_run
+from scafflix.checkpoint import NOWHERE, Checkpoints
+from scafflix.config import RunConfig, TuneConfig, plain
+from scafflix.digest import digest_of
 from scafflix.errors import DivergenceError, ScafflixError
+from scafflix.laboratory import SHARE, Laboratory
 from scafflix.models import is_network
+from scafflix.progress import Progress
 from scafflix.record import Record
-
-SHARE = 0.1  # of each client's training examples, for validation
 
 
 class Cell(NamedTuple):
@@ -77,14 +77,20 @@ def cell(config: RunConfig, record: Record) -> Cell:
     return Cell(config.method, float(config.stepsize), found, at, loss)
 
 
-def tune(config: TuneConfig, folder: Path, progress: Progress | None = None) -> Tuned:
+def tune(
+    config: TuneConfig,
+    folder: Path,
+    progress: Progress | None = None,
+    checkpoints: Checkpoints = NOWHERE,
+) -> Tuned:
     """Every method with every stepsize, then the winners with the test data."""
     for stepsize in config.stepsizes:
         if isinstance(stepsize, str) or not 0 < stepsize < math.inf:
             raise ScafflixError(f"stepsizes has {stepsize!r}; give numbers above 0.")
     if config.validation is None:
         config = replace(config, validation=SHARE)
-    execute = _executor(config)
+    execute = _executor(config, checkpoints)
+    checkpoints.announce()
     asked = [
         _one(config, method, stepsize) for method in config.methods for stepsize in config.stepsizes
     ]
@@ -106,18 +112,22 @@ def tune(config: TuneConfig, folder: Path, progress: Progress | None = None) -> 
     return Tuned(metric, cells, winners)
 
 
-def _executor(config: TuneConfig) -> Callable[[RunConfig, Progress | None], Record]:
+def _executor(
+    config: TuneConfig, checkpoints: Checkpoints
+) -> Callable[[RunConfig, Progress | None], Record]:
     if is_network(config.model):
-        return Laboratory.of(config).run
-    return experiment.execute
+        return Laboratory.of(config, checkpoints).run
+
+    def execute(one: RunConfig, progress: Progress | None) -> Record:
+        place = checkpoints.within(f"{one.method}-{one.stepsize:g}-{one.part}")
+        return experiment.execute(one, progress, place)
+
+    return execute
 
 
 def _one(config: TuneConfig, method: str, stepsize: Any) -> RunConfig:
-    shared = {entry.name: getattr(config, entry.name) for entry in fields(TrainingConfig)}
-    given = {name: value for name, value in shared.items() if value is not None}
     own = {"method": method, "alpha": config.alpha, "stepsize": stepsize, "seed": config.seed}
-    made: RunConfig = build(RunConfig, {**given, **own, "part": "validation", "keep": "none"})
-    return made
+    return one_run(config, **own, part="validation", keep="none")
 
 
 def _cell(
@@ -138,13 +148,8 @@ def _cell(
         made = {**found._asdict(), "metric": metric}
         if not math.isfinite(found.score):
             made["score"] = None
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            aside = file.with_suffix(".part")
-            aside.write_text(json.dumps(made))
-            aside.replace(file)
-        except OSError as error:
-            raise ScafflixError(f"{folder} cannot be written: {error.strerror}.") from None
+        durable.new_folder(folder)
+        durable.put(file, [json.dumps(made).encode()])
     try:
         kept = json.loads(file.read_text())
         metric = kept.pop("metric")

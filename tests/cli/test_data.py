@@ -30,9 +30,9 @@ def test_list_tells_images_and_sequences_from_features(
     monkeypatch.delenv("SCAFFLIX_DATA", raising=False)
     call(["list"], monkeypatch)
     said = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["femnist", "3400", "749068", "28", "x", "28", "images", "62", "FedJAX", "no"] in said
-    assert ["shakespeare", "715", "sequences", "of", "80", "90", "FedJAX", "no"] in said
-    assert ["iris", "150", "4", "features", "3", "scikit-learn", "yes"] in said
+    assert ["femnist", "3400", "749068", "62", "no", "28", "x", "28", "images", "FedJAX"] in said
+    assert ["shakespeare", "715", "90", "no", "sequences", "of", "80", "FedJAX"] in said
+    assert ["iris", "150", "3", "yes", "4", "features", "scikit-learn"] in said
 
 
 def test_describe_says_what_an_example_is_and_who_was_left_out(

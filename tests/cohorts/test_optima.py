@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -243,7 +242,7 @@ def test_nothing_is_left_aside_when_all_is_found(cache: Path) -> None:
     found()
     (folder,) = (cache / "optima").iterdir()
     assert sorted(path.name for path in folder.iterdir()) == [
-        "quality.json",
+        "quality.safetensors",
         "x_star.f32",
         "x_star.json",
     ]
@@ -280,7 +279,18 @@ def test_a_stepsize_that_is_no_number_above_zero_is_refused(stepsize: float) -> 
 
 def test_a_damaged_note_in_the_cache_is_one_sentence(cache: Path) -> None:
     found()
-    (note,) = (cache / "optima").glob("*/quality.json")
-    note.write_text(json.dumps({"stepsize": 1})[:-4])
-    with pytest.raises(ScafflixError, match=r"quality\.json"):
+    (note,) = (cache / "optima").glob("*/quality.safetensors")
+    content = note.read_bytes()
+    note.write_bytes(content[:-4])
+    with pytest.raises(ScafflixError, match=r"quality\.safetensors is damaged.*Remove the folder"):
+        found()
+
+
+def test_a_flipped_bit_in_a_cached_point_is_one_sentence(cache: Path) -> None:
+    found()
+    (points,) = (cache / "optima").glob("*/x_star.f32")
+    content = bytearray(points.read_bytes())
+    content[len(content) // 2] ^= 1
+    points.write_bytes(content)
+    with pytest.raises(ScafflixError, match=r"x_star\.f32 is damaged: its row"):
         found()

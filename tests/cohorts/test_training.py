@@ -138,7 +138,7 @@ def test_without_a_cohort_all_clients_with_alpha_above_zero_take_part(
     monkeypatch.setattr(training, "cohort_of", lambda *a: sizes.append(a[3]) or cohort_of(*a))
     alpha = np.where(np.arange(N) == 0, 0.0, 1.0)
     miniature.run(SMALL, scafflix(), alpha, Store(SMALL.template, N), rounds=2)
-    assert sizes == [N - 1, N - 1]
+    assert set(sizes) == {N - 1}
 
 
 # what is measured

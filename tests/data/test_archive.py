@@ -1,3 +1,4 @@
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,22 @@ def test_a_single_array_is_refused(tmp_path: Path) -> None:
 def test_a_missing_archive_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ScafflixError, match="there is no such file"):
         read_archive(tmp_path / "absent.npz")
+
+
+@pytest.mark.parametrize("kind", ["<U1", ">U1"])
+def test_letters_beyond_unicode_are_refused(tmp_path: Path, kind: str) -> None:
+    number = np.array([0x110000], f"{kind[0]}u4")
+    path = saved(tmp_path, x=[[1.0]], y=[0], client=number.view(kind))
+    with pytest.raises(ScafflixError, match="letters that are none"):
+        read_archive(path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_compression_that_numpy_does_not_write_is_refused(tmp_path: Path, method: int) -> None:
+    plain = saved(tmp_path, x=[[1.0]], y=[0])
+    path = tmp_path / "odd.npz"
+    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(path, "w", method) as target:
+        for name in source.namelist():
+            target.writestr(name, source.read(name))
+    with pytest.raises(ScafflixError, match="a compression that NumPy does not write"):
+        read_archive(path)

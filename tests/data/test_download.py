@@ -1,8 +1,10 @@
 """A real server on the loopback address answers; nothing leaves the machine."""
 
+import gc
 import socket
 import sqlite3
 import threading
+import warnings
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from dataclasses import replace
 from hashlib import md5, sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import msgpack
 import pytest
@@ -23,18 +26,28 @@ CONTENT = b"+1 1:1 3:2\n-1 2:1\n" * 20_000
 
 
 FILES = {"a6a": CONTENT}
+REDIRECTIONS = {
+    "to a file": "file:///etc/hostname",
+    "to no host": f"http://{'a' * 70}.example/",
+    "to no address": "http://[::1",
+}
 RANGES: list[str | None] = []
 """What each request asked for."""
 
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        behaviour, _, name = self.path.strip("/").partition("/")
+        behaviour, _, name = unquote(self.path).strip("/").partition("/")
         content = FILES[name]
         asked = self.headers.get("Range")
         RANGES.append(asked)
         if behaviour == "missing":
             self.send_error(404)
+            return
+        if behaviour in REDIRECTIONS:
+            self.send_response(302)
+            self.send_header("Location", REDIRECTIONS[behaviour])
+            self.end_headers()
             return
         if behaviour == "silent":
             threading.Event().wait(1.0)
@@ -53,7 +66,9 @@ class Handler(BaseHTTPRequestHandler):
         if behaviour in ("stated", "misstated"):
             stated = md5(content if behaviour == "stated" else b"other").digest()
             self.send_header("x-goog-hash", f"crc32c=AAAAAA==,md5={b64encode(stated).decode()}")
-        if behaviour != "unannounced":
+        if behaviour == "boastful":
+            self.send_header("Content-Length", "9" * 5000)
+        elif behaviour != "unannounced":
             self.send_header("Content-Length", str(len(content) - first))
         self.end_headers()
         match behaviour:
@@ -148,6 +163,41 @@ def test_a_refusal_of_the_server_is_reported_with_its_code(server: str, cache: P
 def test_a_file_that_is_too_large_is_refused(server: str, cache: Path, behaviour: str) -> None:
     with pytest.raises(ScafflixError, match="more than the 1000 bytes allowed"):
         fetch("a6a", address=f"{server}/{behaviour}/", size_limit=1000)
+    assert_cache_is_empty(cache)
+
+
+@pytest.mark.parametrize("behaviour", REDIRECTIONS)
+def test_a_redirection_astray_is_refused(server: str, cache: Path, behaviour: str) -> None:
+    with pytest.raises(ScafflixError, match=r"a6a: (the server answers 302|cannot be fetched)"):
+        fetch("a6a", address=f"{server}/{quote(behaviour)}/")
+    assert_cache_is_empty(cache)
+    with warnings.catch_warnings():
+        # urllib leaves the connection open on which it was sent to an impossible address
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+def test_a_length_beyond_all_numbers_is_no_announcement(server: str, cache: Path) -> None:
+    calls: list[int | None] = []
+    path = fetch("a6a", lambda *told: calls.append(told[2]), address=f"{server}/boastful/")
+    assert path.read_bytes() == CONTENT
+    assert set(calls) == {None}
+
+
+def test_a_wrong_file_is_not_even_there_for_a_moment(
+    server: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+    whole = download.digest
+
+    def look(path: Path) -> str:
+        seen.append(files_of(cache))
+        return whole(path)
+
+    monkeypatch.setattr(download, "digest", look)
+    with pytest.raises(ScafflixError, match="checksum"):
+        fetch("a6a", address=f"{server}/wrong/")
+    assert seen == [["a6a.part"]]
     assert_cache_is_empty(cache)
 
 

@@ -245,3 +245,11 @@ def test_damaged_data_are_refused_with_one_sentence_or_read(draw: st.DataObject)
         sentence = ""
         assert len(examples[0]) == len(examples[1])
     assert "\n" not in sentence
+
+
+def test_odd_bytes_that_sqlite_quotes_are_refused(tmp_path: Path) -> None:
+    path = database(tmp_path / "e.sqlite", (b"a", images(1), 1))
+    content = path.read_bytes().replace(b"CREATE TABLE", b"CREATE TABLX")
+    path.write_bytes(content.replace(b"tablefederated_data", b"tablefed\x97rated_data"))
+    with pytest.raises(ScafflixError, match=r"e\.sqlite: not a readable .*'utf-8' codec"):
+        load(path)

@@ -84,9 +84,9 @@ def test_a_file_without_roles_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scafflix.data.roles.LINE_LIMIT", 100)
-    with pytest.raises(ScafflixError, match="line 1: longer than 100 bytes"):
-        load(written(tmp_path, PORTER))
+    monkeypatch.setattr("scafflix.data.decompression.LINE_LIMIT", 100)
+    with pytest.raises(ScafflixError, match="a line has more than 100 bytes"):
+        load(written(tmp_path, {**PORTER, "lines": ["x" * 100_000]}))
 
 
 def test_the_real_roles_are_read_whole(shared_data: Path) -> None:

@@ -15,11 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scafflix.deploy.client import ClientCore
+from scafflix.deploy.farewell import Farewell
 from scafflix.deploy.learner import Place, Scales
 from scafflix.deploy.messages import Hello, Introduction, Reply, Request
 from scafflix.deploy.planning import advice
-from scafflix.deploy.server import Roster, ServerCore, Settings, new_roster
+from scafflix.deploy.roster import Roster, new_roster
+from scafflix.deploy.server import ServerCore
 from scafflix.deploy.serving import Failure
+from scafflix.deploy.settings import Settings
 from scafflix.gradients import Exact
 from scafflix.methods import METHODS, PACED
 from scafflix.vector import Vector
@@ -131,7 +134,7 @@ def quadratic_hospitals(folder: Path, kind: type[ClientCore] = ClientCore) -> di
 
 def introduce(hospitals: Mapping[str, Hospital]) -> list[Introduction]:
     """The handshake."""
-    made = [hospital.handle(Hello("", start=False)) for hospital in hospitals.values()]
+    made = [hospital.handle(Hello(start=False)) for hospital in hospitals.values()]
     return [one for one in made if isinstance(one, Introduction)]
 
 
@@ -241,7 +244,7 @@ def flat(point: Any) -> NDArray[np.float64]:
 
 def imbalance(server: ServerCore, hospitals: Mapping[str, Hospital]) -> float:
     """||sum_i alpha_i h_i|| over what the clients themselves have on disk."""
-    farewell = {name: server.farewell(name) for name in server.names}
+    farewell = {name: Farewell(server).request(name) for name in server.names}
     total = sum(
         hospital.core.alpha * flat(hospital.core.control(farewell[name]))
         for name, hospital in hospitals.items()

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from scafflix import ScafflixError
-from scafflix.deploy import durable
+from scafflix import ScafflixError, durable
 
 ARRAYS = (np.arange(6.0).reshape(2, 3), np.ones(2, np.float32), np.zeros((0, 4)))
 

@@ -22,6 +22,7 @@ from hospitals import (
 )
 
 from scafflix.deploy.client import ClientCore
+from scafflix.deploy.farewell import Farewell
 from scafflix.deploy.memory import Memory
 from scafflix.deploy.serving import serve
 from scafflix.vector import Vector
@@ -89,7 +90,7 @@ def test_any_mixture_of_faults_leaves_the_optimum_and_the_invariant(seed: int) -
     assert made.distance < 1e-8
     assert made.invariant < 1e-8
     assert all(made.transport.happened.values())  # every kind of fault struck
-    assert made.server.counts["late"] > 0
+    assert made.server.tally.counts["late"] > 0
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -98,7 +99,7 @@ def test_a_server_that_crashes_at_any_write_goes_on_from_its_checkpoint(seed: in
         made = play(folder, seed, server_crashes=0.03, mirror=bool(seed))
     assert made.distance < 1e-8
     assert made.invariant < 1e-8
-    assert made.server.counts["resumed"] > 10
+    assert made.server.tally.counts["resumed"] > 10
 
 
 class NaiveClient(ClientCore):
@@ -132,7 +133,7 @@ def test_clients_with_amnesia_get_their_state_back_from_the_mirror() -> None:
     with quick_folder() as folder:
         made = play(folder, seed=5, amnesia=0.05, mirror=True, server_crashes=0.01)
     assert made.transport.happened["amnesia"] > 20
-    assert made.server.counts["restored"] > 10
+    assert made.server.tally.counts["restored"] > 10
     assert made.distance < 1e-8
     assert made.invariant < 1e-8
 
@@ -153,7 +154,7 @@ def test_without_a_mirror_amnesia_is_refused_until_a_new_epoch() -> None:
         hospitals["clinic-2"].forget()
         before = server.ledger.entries["clinic-2"].rounds
         play_until(120)
-        assert server.counts["client_lost"] > 10
+        assert server.tally.counts["client_lost"] > 10
         assert server.ledger.entries["clinic-2"].rounds == before
         reply = hospitals["clinic-2"].handle(server.request("clinic-2"))
         assert "mirror" in reply.reason
@@ -172,7 +173,7 @@ def test_control_variates_end_at_the_gradients_of_the_optimum() -> None:
         _, expected = flix_optimum()
         hospitals = quadratic_hospitals(folder)
         for h, (name, hospital) in zip(expected, hospitals.items(), strict=True):
-            found = hospital.core.control(made.server.farewell(name))
+            found = hospital.core.control(Farewell(made.server).request(name))
             np.testing.assert_allclose(flat(found), h, atol=1e-8)
 
 
@@ -182,7 +183,7 @@ def test_an_average_is_kept_until_everybody_in_it_has_committed_and_then_dropped
         server = make_server(folder, fresh_roster(hospitals), START, rounds=60, minimum=1)
 
         def averages() -> list[str]:
-            return sorted(path.name for path in server.folder.glob("average-*"))
+            return sorted(path.name for path in server.files.folder.glob("average-*"))
 
         def round_without(*away: str) -> None:
             for name, request in server.requests().items():

@@ -23,9 +23,11 @@ from hospitals import (
 )
 
 import scafflix as sx
+from scafflix.deploy.farewell import Farewell
 from scafflix.deploy.messages import Introduction, Refusal, Upload, layout_of
 from scafflix.deploy.recording import record
-from scafflix.deploy.server import ServerCore, new_roster
+from scafflix.deploy.roster import new_roster
+from scafflix.deploy.server import ServerCore
 from scafflix.deploy.serving import serve
 
 START = LEARNERS[0].start()
@@ -89,13 +91,12 @@ def test_a_bad_upload_is_refused_by_name_and_counted_and_the_round_goes_on(
             reply = hospitals[name].handle(request)
             server.receive(name, spoil(reply) if name == "clinic-3" else reply)  # type: ignore[arg-type]
     assert server.close()
-    assert server.counts[kind] == 1
-    assert server.counts["refused"] == 1
+    assert server.tally.counts[kind] == 1
+    assert server.tally.counts["refused"] == 1
     assert server.ledger.entries["clinic-3"].rounds == 0
     assert server.ledger.entries["clinic-2"].rounds == 1
     assert "clinic-3" in caplog.text
-    serve(server, Direct(hospitals))
-    made = record(server, {}, 0.0)
+    made = record(server, serve(server, Direct(hospitals)), {}, 0.0)
     assert made.summary["refused"] == 1
     assert made.summary["troubles"][kind] == 1
     assert made.clients["refused"].tolist() == [0, 0, 0, 1, 0]
@@ -107,7 +108,7 @@ def test_a_stranger_is_refused(folder: Path) -> None:
     upload = hospitals["clinic-0"].handle(server.request("clinic-0"))
     assert isinstance(upload, Upload)
     server.receive("stranger", upload._replace(client="stranger"))
-    assert server.counts["unknown_client"] == 1
+    assert server.tally.counts["unknown_client"] == 1
 
 
 def test_a_client_that_always_spoils_its_uploads_does_not_harm_the_others(folder: Path) -> None:
@@ -120,7 +121,7 @@ def test_a_client_that_always_spoils_its_uploads_does_not_harm_the_others(folder
             bad = name == "clinic-1" and server.round % 2
             server.receive(name, _with_first(np.nan)(reply) if bad else reply)
         server.close()
-    assert server.counts["not_finite"] == 10
+    assert server.tally.counts["not_finite"] == 10
     assert np.isfinite(flat(server.x)).all()
 
 
@@ -249,7 +250,7 @@ def test_neither_data_nor_local_optimum_nor_control_variate_is_on_the_wire(folde
 
     def remember_controls() -> None:
         for name, hospital in hospitals.items():
-            h = flat(hospital.core.control(server.farewell(name)))
+            h = flat(hospital.core.control(Farewell(server).request(name)))
             if np.abs(h).max() > 0:  # all start at zero
                 secret.append(h)
 
@@ -328,6 +329,6 @@ def test_a_damaged_state_comes_back_from_the_mirror(folder: Path) -> None:
             return wire.exchange(requests)
 
     serve(server, Damaging())
-    assert server.counts["restored"] == 1
+    assert server.tally.counts["restored"] == 1
     assert imbalance(server, hospitals) < 1e-10
     assert np.linalg.norm(flat(server.x) - flix_optimum()[0]) < 1e-8

@@ -12,11 +12,14 @@ from hospitals import Direct, Hospital, introduce
 import scafflix as sx
 from scafflix.deploy.client import ClientCore
 from scafflix.deploy.configuration import DeployConfig, checked
+from scafflix.deploy.examples import load_examples
 from scafflix.deploy.learner import Place
 from scafflix.deploy.node import client_of
 from scafflix.deploy.planning import advice
-from scafflix.deploy.server import ServerCore, Settings, new_roster
+from scafflix.deploy.roster import new_roster
+from scafflix.deploy.server import ServerCore
 from scafflix.deploy.serving import serve
+from scafflix.deploy.settings import Settings
 from scafflix.gradients import Minibatch
 from scafflix.methods import METHODS
 
@@ -57,9 +60,30 @@ def test_a_node_may_lack_a_class_that_was_agreed_on(tmp_path: Path) -> None:
         node(DeployConfig(data="nodes", classes=("maybe", "yes")), tmp_path / "d.npz", tmp_path)
 
 
+def test_labels_that_every_node_must_number_alike_are_asked_for(tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", x=np.ones((4, 2)), y=np.array([0, 1, 0, 1]))
+    with pytest.raises(sx.ScafflixError, match="classes is empty"):
+        node(DeployConfig(data="nodes"), tmp_path / "d.npz", tmp_path)
+    np.savez(tmp_path / "d.npz", x=np.ones((4, 2)), y=np.array(["no", "yes"] * 2))
+    with pytest.raises(sx.ScafflixError, match="give all that any node may have as classes"):
+        node(DeployConfig(data="nodes", model="dense", batch=1), tmp_path / "d.npz", tmp_path)
+
+
+def test_rows_may_say_which_part_they_are_of(tmp_path: Path) -> None:
+    x, part = np.arange(8.0).reshape(4, 2), ["test", "train", "validation", "train"]
+    np.savez(tmp_path / "d.npz", x=x, y=[0, 1, 0, 1], part=part)
+    found = load_examples(DeployConfig(data="nodes", test=0.5), tmp_path / "d.npz", network=False)
+    np.testing.assert_array_equal(found.train.features, x[[1, 3]])
+    np.testing.assert_array_equal(found.parts["test"].features, x[[0]])
+    np.testing.assert_array_equal(found.parts["validation"].features, x[[2]])
+    np.savez(tmp_path / "d.npz", x=x, y=[0, 1, 0, 1], part=["train"] * 3 + ["tset"])
+    with pytest.raises(sx.ScafflixError, match="part must be one of train, test, validation"):
+        load_examples(DeployConfig(data="nodes"), tmp_path / "d.npz", network=False)
+
+
 def test_local_optima_are_found_once_and_again_when_the_data_change(tmp_path: Path) -> None:
     a, b, label = ROWS
-    config = DeployConfig(data="nodes", alpha=0.5)
+    config = DeployConfig(data="nodes", alpha=0.5, classes=(1, 2))
     np.savez(tmp_path / "d.npz", x=np.array([a, b]).T, y=label)
     first = node(config, tmp_path / "d.npz", tmp_path)
     assert first.x_star is not None
@@ -90,11 +114,11 @@ def test_the_cnn_trains_on_nodes_with_images(
     method = METHODS["scafflix"](plan, p=0.5, pace="actual")
     start = hospitals["clinic-0"].core.learner.start().tree
     server = ServerCore(tmp_path, roster, method, start, Settings(rounds=3, pace="actual"))
-    serve(server, Direct(hospitals))
+    told = serve(server, Direct(hospitals))
     losses = [row["loss"] for row in server.rows()]
     assert len(server.x) == 8
     assert all(array.dtype == np.float32 for array in server.x)
-    assert server.evaluations["clinic-0"].loss < losses[0]
+    assert told["clinic-0"].loss < losses[0]
 
 
 def test_strings_as_labels_of_a_network_have_the_same_places_on_every_node(tmp_path: Path) -> None:

@@ -123,15 +123,19 @@ def test_chunks_change_nothing_to_the_last_bit(
     assert_same(whole, chunked)
 
 
-def test_progress_reports_the_gap_so_far(
+def test_progress_reports_gap_traffic_and_steps_so_far(
     logistic_case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "CHUNK_SECONDS", 1e-9)
     monkeypatch.setattr(engine, "first_chunk", lambda *_: 1)
-    reports: list[tuple[Any, ...]] = []
-    record = run(logistic_case, progress=lambda *report: reports.append(report))
-    gaps = [report[-1] for report in reports]
-    np.testing.assert_array_equal(gaps, record.metrics["objective_gap"][1:])
+    reports: list[Any] = []
+    metrics = run(logistic_case, progress=lambda *report: reports.append(report[-1])).metrics
+    gaps = [report.values["gap"] for report in reports]
+    np.testing.assert_array_equal(gaps, metrics["objective_gap"][1:])
+    sent = metrics["bits_up"] + metrics["bits_down"]
+    assert [report.bits for report in reports] == sent[1:].tolist()
+    clients = logistic_case.problem.n
+    assert [report.steps for report in reports] == (clients * metrics["iterations"][1:]).tolist()
 
 
 def test_a_small_trace_changes_only_the_rounding(
@@ -376,7 +380,7 @@ def test_gd_refuses_a_plan_for_stochastic_gradients(logistic_case: Case) -> None
 def test_divergence_is_an_error_that_names_method_and_round(linear_case: Case) -> None:
     method = sx.gd(linear_case.plan, stepsize=1e30)
     with pytest.raises(
-        sx.ScafflixError, match="gd diverged: the objective is not finite"
+        sx.ScafflixError, match=r"gd diverged: the objective of client client-\d is not finite"
     ) as caught:
         run(linear_case, method=method)
     found = re.search(r"after round (\d+)", str(caught.value))

@@ -3,45 +3,96 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 import typer
 
-from scafflix.cli import data, deploy, runs
-from scafflix.cli.display import say, warnings_as_sentences
+from scafflix.checkpoint import StopError
+from scafflix.cli import data, deploy, report, resume, runs
+from scafflix.cli.display import MANNER, conclude, say, warnings_as_sentences
+from scafflix.engine.compilation import keep_programs
 from scafflix.errors import ScafflixError
 
-app = typer.Typer(
-    help="Personalized federated learning that communicates rarely.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+HELP = (
+    "Personalized federated learning that communicates rarely.\n\n"
+    "Every client has data of its own, finds its own model and takes home a mixture of it and a "
+    "common one. [bold]alpha[/bold] says how much of the common one is in it, [bold]p[/bold] how "
+    "rarely clients communicate.\n\n"
+    "Begin with [bold]scafflix demo[/bold], then [bold]scafflix run --data iris --model softmax "
+    "--clients 3 --split shuffled --alpha 0.5[/bold]."
 )
-app.command()(runs.demo)
-app.command()(runs.run)
-app.command()(runs.compare)
-app.command()(runs.plan)
-app.command()(runs.tune)
-app.command()(runs.reproduce)
-app.add_typer(data.app, name="data")
-app.add_typer(deploy.app, name="deploy")
+TRY, RUN, LOOK = "Begin", "Run", "Look"  # panels of the help
 
+app = typer.Typer(
+    help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich"
+)
+for command, panel in (
+    (runs.demo, TRY),
+    (runs.plan, TRY),
+    (runs.run, RUN),
+    (runs.compare, RUN),
+    (runs.tune, RUN),
+    (runs.reproduce, RUN),
+    (resume.resume, RUN),
+    (report.report, LOOK),
+    (report.track, LOOK),
+):
+    app.command(rich_help_panel=panel)(command)
+app.add_typer(data.app, name="data", rich_help_panel=TRY)
+app.add_typer(deploy.app, name="deploy", rich_help_panel=RUN)
 
 INTERRUPTED = 130
 
 
 def main() -> None:
     """Run the command; what a user can mend is one sentence and exit code 2."""
+    keep_programs()
+    MANNER.clear()
+    code = _run()
+    conclude()
+    sys.exit(code)
+
+
+def _run() -> int:
+    command = typer.main.get_command(app)
+    _speak(command)
     try:
         with warnings_as_sentences():
-            code = app(standalone_mode=False) or 0
+            code = command(standalone_mode=False) or 0
+    except StopError as error:
+        folder = error.resumable
+        kept = f"go on with: scafflix resume {folder}" if folder else "nothing was written"
+        say("stopped", "yellow", kept)
+        return 128 + error.signal
     except ScafflixError as error:
+        MANNER.said["error"] = str(error)
         say("error", "red", str(error))
-        code = 2
+        return 2
     except click.ClickException as error:
         error.show()
-        code = error.exit_code
+        return error.exit_code
     if code == INTERRUPTED:
         say("stopped", "yellow", "nothing was written")
-    sys.exit(code)
+    return code
+
+
+def _speak(command: click.Command) -> None:
+    """Give every command the options of how to speak."""
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _speak(inner)
+        return
+
+    def choose(context: click.Context, option: click.Parameter, value: bool) -> None:
+        if value and option.name is not None:
+            setattr(MANNER, option.name, True)
+
+    for name, help in (
+        ("quiet", "Print nothing but errors."),
+        ("json", "Print the results as one JSON object."),
+    ):
+        options: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": choose}
+        command.params.append(
+            typer.core.TyperOption(param_decls=[f"--{name}"], help=help, **options)
+        )

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.progress import DownloadColumn, Progress, TaskID
-from rich.table import Table
 
 from scafflix import data
-from scafflix.cli.display import ERR, OUT
+from scafflix.building import load_data
+from scafflix.cli.display import ERR, MANNER, OUT, show, wrote
 from scafflix.cli.options import configured
 from scafflix.config import ProblemConfig
-from scafflix.experiment import load_data
+from scafflix.report.tables import Table
 
 FEW = 20  # entries of a table that are shown in a line
 
@@ -23,27 +22,29 @@ app = typer.Typer(help="Data sets: list, describe, fetch.", no_args_is_help=True
 @app.command("list")
 def list_known() -> None:
     """The data sets that have a name, and whether they are here."""
-    table = Table(header_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in ("name", "clients", "rows", "examples", "classes", "source", "here"):
-        words = column in ("name", "examples", "source")
-        table.add_column(column, justify="left" if words else "right")
+    rows = []
     for entry in data.known():
         here = "yes" if not entry.files or data.locate(entry.name) else "no"
-        cells = (entry.clients, entry.rows, entry.examples, entry.classes, entry.source, here)
-        table.add_row(entry.name, *("" if cell is None else str(cell) for cell in cells))
-    OUT.print(table)
-    OUT.print(
-        "Others: synthetic, or the path of a svmlight, CSV, Parquet, npz, LEAF JSON, jsonl or "
-        "SQLite file."
-    )
+        cells = (entry.clients, entry.rows, entry.classes, here, entry.examples, entry.source)
+        rows.append((entry.name, *("" if cell is None else str(cell) for cell in cells)))
+    header = ("name", "clients", "rows", "classes", "here", "examples", "source")
+    show(Table("Data sets with a name", header, rows))
+    if MANNER.words:
+        OUT.print(
+            "Others: synthetic, or the path of a svmlight, CSV, Parquet, npz, LEAF JSON, jsonl or "
+            "SQLite file."
+        )
 
 
 @app.command()
 @configured(ProblemConfig)
 def describe(config: ProblemConfig) -> None:
     """Rows, features, labels and how unlike the clients are."""
-    for name, value in data.describe(load_data(config)).items():
-        OUT.print(f"{name.replace('_', ' '):>20}  {_words(value)}", soft_wrap=True)
+    found = data.describe(load_data(config))
+    if MANNER.words:
+        for name, value in found.items():
+            OUT.print(f"{name.replace('_', ' '):>20}  {_words(value)}", soft_wrap=True)
+    MANNER.said |= found
 
 
 def _words(value: object) -> str:
@@ -68,7 +69,7 @@ def fetch(
             *Progress.get_default_columns(),
             DownloadColumn(),
             console=ERR,
-            disable=not ERR.is_terminal,
+            disable=MANNER.quiet or not ERR.is_terminal,
         ) as bar:
             tasks: dict[str, TaskID] = {}
 
@@ -80,4 +81,4 @@ def fetch(
                 bar.update(tasks[file], completed=received, total=announced)
 
             path = data.fetch(name, report)
-        OUT.print(f"{name}: {path}", soft_wrap=True)
+        wrote(name, path)

@@ -5,8 +5,8 @@ Flower is an optional extra, imported only by a command that needs it.
 
 from __future__ import annotations
 
-import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from scafflix import config as configuration
-from scafflix.cli.display import OUT, progress, say
+from scafflix.cli.display import progress, say, show_facts, wrote
 from scafflix.errors import ScafflixError
 from scafflix.record import Record
 
@@ -36,6 +36,12 @@ Out = Annotated[
         "--out", help="Folder of the run; an unfinished run in it goes on.", metavar="DIR"
     ),
 ]
+LearnerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--learner", help="A backend of your own.", metavar="FILE.py:FUNCTION|MODULE:FUNCTION"
+    ),
+]
 NewEpoch = Annotated[
     bool,
     typer.Option("--new-epoch", help="First set all control variates to zero: a client lost its."),
@@ -48,6 +54,7 @@ def local(
     nodes: Annotated[
         int | None, typer.Option("--nodes", help="Number of nodes: of clients in the data.")
     ] = None,
+    learner: LearnerOption = None,
     secure: Annotated[
         bool, typer.Option("--secure", help="With TLS and node keys, made for the occasion.")
     ] = False,
@@ -61,7 +68,15 @@ def local(
 
     asked = _read(config, assignments)
     with _interruptible(out), progress(asked.method) as (report,):
-        record = run_local(asked, out, nodes, secure=secure, new_epoch=new_epoch, progress=report)
+        record = run_local(
+            asked,
+            out,
+            nodes,
+            learner=_findable(learner),
+            secure=secure,
+            new_epoch=new_epoch,
+            progress=report,
+        )
     _print(record, out)
 
 
@@ -93,9 +108,11 @@ def server(
 
     asked = checked(_read(config, assignments))
     link = Link(out, port, host, certificates, key or ())
-    with _interruptible(out), link.processes, progress(asked.method) as (report,):
+    with _interruptible(out), link.processes:
         link.start()
-        record = link.run(asked, nodes, new_epoch=new_epoch, progress=report)
+        say("listening", "green", f"on {host}:{port}, waiting for {nodes} nodes")
+        with progress(asked.method) as (report,):
+            record = link.run(asked, nodes, new_epoch=new_epoch, progress=report)
     _print(record, out)
 
 
@@ -106,9 +123,7 @@ def node(
     data: Annotated[Path, typer.Option(help="Its examples: CSV, svmlight or npz.")],
     folder: Annotated[Path, typer.Option(help="For its state; keep it.", metavar="DIR")],
     alpha: Annotated[float | None, typer.Option(help="Its own alpha.")] = None,
-    learner: Annotated[
-        str | None, typer.Option(help="Its own backend.", metavar="MODULE:FUNCTION")
-    ] = None,
+    learner: LearnerOption = None,
     ca: Annotated[Path | None, typer.Option(help="The server's ca.crt: TLS.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS.")] = False,
     key: Annotated[Path | None, typer.Option(help="This node's private key.")] = None,
@@ -122,7 +137,7 @@ def node(
         raise ScafflixError(f"{data}: there is no such file.")
     import tomli_w
 
-    from scafflix.deploy import durable
+    from scafflix import durable
     from scafflix.deploy.link import node_words
     from scafflix.deploy.messages import checked_name
     from scafflix.deploy.processes import environment, free_port
@@ -131,7 +146,7 @@ def node(
     own: dict[str, Any] = {"client": checked_name(client), "data": str(data.absolute())}
     own |= {"folder": str(folder)}
     own |= {} if alpha is None else {"alpha": alpha}
-    own |= {} if learner is None else {"learner": learner}
+    own |= {} if learner is None else {"learner": _findable(learner)}
     settings = folder / "node.toml"
     settings.write_text(tomli_w.dumps(own))
     words = node_words(superlink, settings, port or free_port(), ca, key)
@@ -157,19 +172,40 @@ def keys(
     if not host and not client:
         raise ScafflixError("Give --host for certificates, --client for node keys, or both.")
     if host:
-        OUT.print(f"certificates: {make_certificates(out, host)}", soft_wrap=True)
+        wrote("certificates", make_certificates(out, host))
     for name in client or ():
-        OUT.print(f"key of {name}: {make_node_key(out, name)}", soft_wrap=True)
+        wrote(f"key of {name}", make_node_key(out, name))
 
 
 @contextmanager
 def _interruptible(out: Path) -> Iterator[None]:
-    """A run that is stopped is not lost."""
+    """A run that is stopped is not lost, and what it started is stopped too."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     except KeyboardInterrupt:
         say("stopped", "yellow", f"give the same command again to go on with the run in {out}")
         raise SystemExit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _findable(learner: str | None) -> str | None:
+    """A file's name as a process elsewhere finds it."""
+    if learner is None:
+        return None
+    module, _, function = learner.rpartition(":")
+    if not module or not function:
+        raise ScafflixError(f"learner is {learner!r}; give FILE.py:FUNCTION or MODULE:FUNCTION.")
+    if not module.endswith(".py"):
+        return learner
+    if not Path(module).exists():
+        raise ScafflixError(f"{module}: there is no such file.")
+    return f"{Path(module).absolute()}:{function}"
 
 
 def _need_flower() -> None:
@@ -184,12 +220,6 @@ def _read(file: Path, assignments: list[str] | None) -> Any:
 
 
 def _print(record: Record, out: Path) -> None:
-    summary = record.summary
-    OUT.print(
-        f"{summary['method']}: {summary['rounds']} rounds with {summary['n_active']} clients in "
-        f"{summary['seconds']:.0f} s; objective {summary['final_objective']}; "
-        f"refused {summary['refused']}, dropped {summary['dropped']}"
-        + (f"; {json.dumps(summary['troubles'])}" if summary["troubles"] else ""),
-        soft_wrap=True,
-    )
-    OUT.print(f"written to {out / 'server' / 'record'}", soft_wrap=True)
+    shown = "method rounds n_active seconds final_objective refused dropped troubles"
+    show_facts("Federation", {name: record.summary[name] for name in shown.split()})
+    wrote("record", out / "server" / "record")

@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from pathlib import Path
@@ -14,64 +14,101 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from scafflix import config as configuration
 from scafflix import experiment, reproduction, tuning
-from scafflix.cli.display import OUT, progress
+from scafflix.checkpoint import MINUTES, Checkpoints, Often
+from scafflix.cli.display import in_words, progress, say, show, show_facts, wrote
 from scafflix.cli.options import configured
-from scafflix.config import CompareConfig, RunConfig, TuneConfig
-from scafflix.engine.run import Progress as Report
+from scafflix.config import CompareConfig, RunConfig, TuneConfig, plain
 from scafflix.errors import ScafflixError
+from scafflix.job import Asked, Job, begin
 from scafflix.models import is_network
-from scafflix.record import Record, check_new_folder, new_folder
+from scafflix.progress import Progress as Report
+from scafflix.progress import Standing
+from scafflix.record import Record
 from scafflix.report import tables
 from scafflix.report.curves import alpha_label
 from scafflix.reproduction import Scale
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder to write.", metavar="DIR")]
 Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
+Minutes = Annotated[
+    float,
+    typer.Option("--checkpoint-minutes", help="Minutes between two checkpoints.", metavar="NUMBER"),
+]
+RoundsBetween = Annotated[
+    int | None,
+    typer.Option("--checkpoint-rounds", help="Most rounds between two checkpoints.", metavar="N"),
+]
+
+
+def work(asked: Asked, folder: Path, force: bool = False) -> None:
+    """Do what was asked for, from the start or from where it was stopped."""
+    with begin(asked, folder, force=force) as job:
+        if job.announced:
+            say("resuming", "green", f"{folder} goes on where it was stopped")
+        WORK[asked.command](job, **asked.arguments)
 
 
 @configured(RunConfig)
-def run(config: RunConfig, out: Out = None, force: Force = False) -> None:
+def run(
+    config: RunConfig,
+    out: Out = None,
+    force: Force = False,
+    minutes: Minutes = MINUTES,
+    rounds_between: RoundsBetween = None,
+) -> None:
     """One run: any data, any method. Writes the record of it."""
     words = (Path(config.data).stem, config.method, alpha_label(config.alpha), config.seed)
     folder = out or Path("runs") / _safe("-".join(map(str, words)))
-    check_new_folder(folder, force=force)
-    with progress(config.method) as (report,):
-        record = experiment.execute(config, report)
-    record.save(folder, force=force)
-    if is_network(config.model):
+    work(_asked("run", minutes, rounds_between, config=plain(config)), folder, force)
+
+
+def _run(job: Job, config: dict[str, Any]) -> None:
+    asked = configuration.build(RunConfig, config)
+    with progress(asked.method) as (report,):
+        record = experiment.execute(asked, report, job.checkpoints)
+    with job.output() as aside:
+        record.write(aside)
+    if is_network(asked.model):
         _print_network_summary(record)
     else:
         _print_summary(record)
-    OUT.print(f"written to {folder}", soft_wrap=True)
-    _refuse_divergence([record], folder)
+    wrote("record", job.folder)
+    _refuse_divergence(record, job.folder)
 
 
 @configured(CompareConfig)
-def compare(config: CompareConfig, out: Out = None, force: Force = False) -> None:
+def compare(
+    config: CompareConfig,
+    out: Out = None,
+    force: Force = False,
+    minutes: Minutes = MINUTES,
+    rounds_between: RoundsBetween = None,
+) -> None:
     """Several methods on one problem: one picture, one table, one page."""
     folder = out or Path("runs") / _safe(f"{Path(config.data).stem}-compare")
-    _compare(config, folder, force, title=f"Comparison on {Path(config.data).name}")
+    title = f"Comparison on {Path(config.data).name}"
+    asked = _asked("compare", minutes, rounds_between, config=plain(config), title=title)
+    work(asked, folder, force)
 
 
 def demo(out: Out = None, force: Force = False) -> None:
     """Handwritten digits over 20 unlike clients: GD, Nesterov, FedAvg, Scafflix."""
     config = configuration.build(CompareConfig, experiment.figure_settings("demo"))
-    _compare(config, out or Path("demo"), force, title="Digits over 20 unlike clients")
+    title = "Digits over 20 unlike clients"
+    work(_asked("compare", config=plain(config), title=title), out or Path("demo"), force)
 
 
-def _compare(config: CompareConfig, folder: Path, force: bool, title: str) -> None:
-    check_new_folder(folder, force=force)
+def _compare(job: Job, config: dict[str, Any], title: str) -> None:
+    wanted, folder = configuration.build(CompareConfig, config), job.folder
     with progress("comparing") as (report,):
-        records = experiment.compare(config, report)
+        records = experiment.compare(wanted, report, job.checkpoints)
     # drawing takes a second to import: only once there is something to draw
     from scafflix.report import accuracy, curves, figures, page
 
-    with new_folder(folder, force=force) as aside:
+    with job.output() as aside:
         for number, record in enumerate(records):
             asked, alpha = record.config, alpha_label(record.config["alpha"])
             words = (asked["method"], asked["stepsize"], alpha, asked["seed"])
@@ -80,51 +117,57 @@ def _compare(config: CompareConfig, folder: Path, force: bool, title: str) -> No
             (aside / "runs" / name).mkdir(parents=True)
             record.write(aside / "runs" / name)
         curves.write_csv(records, aside / "curves.csv")
-        if is_network(config.model):
+        if is_network(wanted.model):
             panel = accuracy.panel(title, records)
             figures.save(accuracy.figure([panel]), aside, "figure")
             made = [accuracy.table(panel, accuracy.BRIEF)]
         else:
             figures.save(figures.convergence(records), aside, "figure")
-            made = [tables.to_target(records, config.target), tables.scores(records)]
-        page.write(records, made, title, aside / "report.html")
+            made = [tables.to_target(records, wanted.target), tables.scores(records)]
+        page.write(records, aside / "report.html", title, wanted.target)
     for table in made:
-        OUT.print(table.on_terminal())
-    OUT.print(f"figure: {folder / 'figure.png'}", soft_wrap=True)
-    OUT.print(f"report: {folder / 'report.html'}", soft_wrap=True)
+        show(table)
+    wrote("figure", folder / "figure.png")
+    wrote("report", folder / "report.html")
 
 
 @configured(RunConfig)
 def plan(config: RunConfig) -> None:
     """Constants, stepsizes, p, and predicted rounds and megabytes, before anything runs."""
     made = experiment.forecast(config)
-    _print_facts("Plan", made.facts)
+    show_facts("Plan", made.facts)
     header = ("method", "p", "zeta", "iterations", "rounds", "megabytes")
-    rows = [tuple(map(_words, row)) for row in made.methods]
-    OUT.print(tables.Table(f"Predicted for Psi <= {made.epsilon:g}", header, rows).on_terminal())
+    rows = [tuple(map(in_words, row)) for row in made.methods]
+    show(tables.Table(f"Predicted for Psi <= {made.epsilon:g}", header, rows))
 
 
 @configured(TuneConfig)
-def tune(config: TuneConfig, out: Out = None, force: Force = False) -> None:
-    """Stepsizes for each method on validation data, then the winners on the test data.
-
-    A search that was stopped goes on when the same command is given again.
-    """
+def tune(
+    config: TuneConfig,
+    out: Out = None,
+    force: Force = False,
+    minutes: Minutes = MINUTES,
+    rounds_between: RoundsBetween = None,
+) -> None:
+    """Stepsizes for each method on validation data, then the winners on the test data."""
     folder = out or Path("runs") / _safe(f"{Path(config.data).stem}-{config.model}-tune")
-    if (folder / "tune.csv").exists():
-        check_new_folder(folder, force=force)
+    work(_asked("tune", minutes, rounds_between, config=plain(config)), folder, force)
+
+
+def _tune(job: Job, config: dict[str, Any]) -> None:
+    wanted, folder = configuration.build(TuneConfig, config), job.folder
     with progress("tuning") as (report,):
-        tuned = tuning.tune(config, folder, report)
+        tuned = tuning.tune(wanted, folder, report, job.checkpoints)
     from scafflix.report import grids
 
-    with new_folder(folder, force=True) as aside:
+    with job.output() as aside:
         grids.write_csv(tuned, aside / "tune.csv")
         for method, record in tuned.winners.items():
             (aside / "winners" / method).mkdir(parents=True)
             record.write(aside / "winners" / method)
-    OUT.print(grids.grid(tuned).on_terminal())
-    OUT.print(grids.winners(tuned).on_terminal())
-    OUT.print(f"written to {folder}", soft_wrap=True)
+    show(grids.grid(tuned))
+    show(grids.winners(tuned))
+    wrote("record", folder)
 
 
 class FigureName(StrEnum):
@@ -156,42 +199,44 @@ def reproduce(
     ] = None,
     out: Out = None,
     force: Force = False,
+    minutes: Minutes = MINUTES,
+    rounds_between: RoundsBetween = None,
 ) -> None:
-    """A figure of the paper: pictures, tables, a CSV of every curve.
+    """A figure of the paper: pictures, tables, a CSV of every curve. Runs are cached."""
+    name, changes = figure.value, configuration.assigned(assignments or [])
+    arguments = {"name": name, "scale": scale.value, "changes": changes}
+    asked = _asked("reproduce", minutes, rounds_between, **arguments)
+    work(asked, out or Path("runs") / name, force)
 
-    Runs are cached: a figure that was stopped goes on when the same command is given again.
-    """
-    name = figure.value
-    folder = out or Path("runs") / name
-    check_new_folder(folder, force=force)
+
+def _reproduce(job: Job, name: str, scale: str, changes: dict[str, str]) -> None:
     if name == "fig1":
-        _reproduce_fig1(folder, force)
+        _reproduce_fig1(job)
         return
-    changes = configuration.assigned(assignments or [])
     with progress(name) as (report,):
-        panels = reproduction.reproduce(name, scale, changes, report)
+        panels = reproduction.reproduce(name, Scale(scale), changes, report, job.checkpoints)
     from scafflix.report import accuracy, figures
 
-    with new_folder(folder, force=force) as aside:
+    with job.output() as aside:
         figures.save(accuracy.figure(panels), aside, name)
         accuracy.write_csv(panels, aside / f"{name}.csv")
         accuracy.write_tables(panels, aside, name)
     for panel in panels:
-        OUT.print(accuracy.table(panel, accuracy.BRIEF).on_terminal())
-    OUT.print(f"figure: {folder / f'{name}.png'}", soft_wrap=True)
+        show(accuracy.table(panel, accuracy.BRIEF))
+    wrote("figure", job.folder / f"{name}.png")
 
 
-def _reproduce_fig1(folder: Path, force: bool) -> None:
+def _reproduce_fig1(job: Job) -> None:
     """Convex problems: every seed and alpha in one sweep, with certificates."""
     name = "fig1"
     settings = experiment.figure_settings(name)
     panels = settings.pop("panels")
     configs = [configuration.build(CompareConfig, {**settings, "data": data}) for data in panels]
     with progress(*panels) as reports:
-        records = _compare_all(configs, reports)
+        records = _compare_all(configs, reports, job.checkpoints)
     from scafflix.report import curves, figures
 
-    with new_folder(folder, force=force) as aside:
+    with job.output() as aside:
         figures.save(figures.convergence(records, methods=("scafflix", "gd")), aside, name)
         figures.save(
             figures.convergence(records, methods=("scafflix", "scafflix:common")),
@@ -201,21 +246,24 @@ def _reproduce_fig1(folder: Path, force: bool) -> None:
         curves.write_csv(records, aside / f"{name}.csv")
         summaries = json.dumps([_facts(record) for record in records], indent=1)
         (aside / f"{name}_runs.json").write_text(summaries + "\n")
-    OUT.print(tables.by_panel(records, configs[0].target).on_terminal())
-    OUT.print(f"figure: {folder / f'{name}.png'}", soft_wrap=True)
+    show(tables.by_panel(records, configs[0].target))
+    wrote("figure", job.folder / f"{name}.png")
 
 
-def _compare_all(configs: list[CompareConfig], reports: list[Report]) -> list[Record]:
+def _compare_all(
+    configs: list[CompareConfig], reports: list[Report], checkpoints: Checkpoints
+) -> list[Record]:
     """Two panels at a time: compiling hardly uses a second core."""
     stopped = threading.Event()
 
     def compare_panel(config: CompareConfig, report: Report) -> list[Record]:
-        def report_or_stop(done: int, total: int, gap: float) -> None:
+        def report_or_stop(done: int, total: int, state: Standing | str) -> None:
             if stopped.is_set():
                 raise KeyboardInterrupt
-            report(done, total, gap)
+            report(done, total, state)
 
-        return experiment.compare(config, report_or_stop, scores=False)
+        place = checkpoints.within(_safe(config.data))
+        return experiment.compare(config, report_or_stop, place, scores=False)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         try:
@@ -224,6 +272,23 @@ def _compare_all(configs: list[CompareConfig], reports: list[Report]) -> list[Re
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+WORK: dict[str, Callable[..., None]] = {
+    "run": _run,
+    "compare": _compare,
+    "tune": _tune,
+    "reproduce": _reproduce,
+}
+
+
+def _asked(
+    command: str,
+    minutes: float = MINUTES,
+    rounds: int | None = None,
+    **arguments: Any,
+) -> Asked:
+    return Asked(command, arguments, str(Path.cwd()), Often(rounds, minutes))
 
 
 def _facts(record: Record) -> dict[str, Any]:
@@ -251,7 +316,7 @@ def _print_summary(record: Record) -> None:
         scores = clients[f"{part}_{kind}"]
         words = f"mean {np.nanmean(scores):.4g}, worst client {worst(scores):.4g}"
         facts[f"{part} {summary['metric']}, {kind}"] = words
-    _print_facts("Run", facts)
+    show_facts("Run", facts)
 
 
 def _print_network_summary(record: Record) -> None:
@@ -260,38 +325,24 @@ def _print_network_summary(record: Record) -> None:
         "method n_clients n_left_out cohort dim p gamma_min gamma_median gamma_max "
         "warmup_rounds rounds iterations seconds compile_seconds"
     )
-    _print_facts("Run", {name: summary[name] for name in shown.split()})
+    show_facts("Run", {name: summary[name] for name in shown.split()})
     for part, kinds in summary["scores"].items():
         header = ("models", "over examples", "over clients", "std", "10th percentile", "worst")
         names = ("examples", "clients", "std", "p10", "worst")
         rows = [(kind, *(f"{found[name]:.4f}" for name in names)) for kind, found in kinds.items()]
         title = f"{part.capitalize()} {summary['metric']}"
-        OUT.print(tables.Table(title, header, rows).on_terminal())
+        show(tables.Table(title, header, rows))
 
 
-def _refuse_divergence(records: list[Record], folder: Path) -> None:
+def _refuse_divergence(record: Record, folder: Path) -> None:
     """Say so once what was good is written."""
-    for record in records:
-        diverged = record.summary.get("diverged")
-        if diverged is not None:
-            raise ScafflixError(
-                f"{record.config['method']} diverged in round {diverged['round']} at client "
-                f"{diverged['client']} (loss {_words(diverged['loss'])}); {folder} holds the last "
-                "good model. Give a smaller stepsize."
-            )
-
-
-def _print_facts(title: str, facts: Mapping[str, Any]) -> None:
-    table = Table(title=title, title_justify="left", show_header=False, box=SIMPLE_HEAD)
-    for name, value in facts.items():
-        table.add_row(name, _words(value))
-    OUT.print(table)
-
-
-def _words(value: Any) -> str:
-    if value is None or value != value:
-        return "none"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    diverged = record.summary.get("diverged")
+    if diverged is not None:
+        raise ScafflixError(
+            f"{record.config['method']} diverged in round {diverged['round']} at client "
+            f"{diverged['client']} (loss {in_words(diverged['loss'])} on its batches); {folder} "
+            "holds the last good model. Give a smaller stepsize."
+        )
 
 
 def _safe(name: str) -> str:

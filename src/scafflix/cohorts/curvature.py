@@ -14,7 +14,7 @@ from jax import Array
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from scafflix.cohorts.devices import for_each
+from scafflix.cohorts.devices import for_each, gather
 from scafflix.cohorts.problem import NetworkProblem, Rows, Spans, first_rows, objective
 from scafflix.cohorts.store import Store
 from scafflix.engine import streams
@@ -42,7 +42,7 @@ def curvatures(problem: NetworkProblem, x_star: Store | Params) -> NDArray[np.fl
             problem.network, problem.l2, problem.mesh, rows, train.rows, train.spans(filled),
             points, key,
         )  # fmt: skip
-        found[clients] = np.asarray(values)[: len(clients)]
+        found[clients] = gather(values)[: len(clients)]
     return found
 
 

@@ -14,16 +14,17 @@ from jax import Array
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from scafflix.cohorts.devices import for_each, replicate
+from scafflix.cohorts.devices import for_each, gather, replicate, side_by_side
 from scafflix.cohorts.problem import NetworkProblem, Part, Rows, first_rows
-from scafflix.cohorts.round import mix
 from scafflix.cohorts.store import Store
 from scafflix.models.network import Network, Params, tallies
+from scafflix.personalize import mix
 from scafflix.vector import Vector
 
 BLOCK = 16  # examples that go through one model together: few enough for a core's cache
-AT_ONCE = 8  # clients whose models are read together
-BLOCKS_A_CALL = 4  # for each device
+AT_ONCE = 8  # clients whose models are read together, at least
+READ_AT_ONCE = 2**20  # numbers of such models
+BLOCKS_A_CALL = 4  # for each device, at least
 
 
 class Scores(NamedTuple):
@@ -56,10 +57,12 @@ def evaluate(
         blocks = _cut(np.zeros(1), chosen.first[:1], chosen.counts.sum(keepdims=True))
         _add(sums, problem, chosen, x, None, None, blocks)
     else:
-        for start in range(0, problem.n, AT_ONCE):
-            clients = np.resize(np.arange(start, min(start + AT_ONCE, problem.n)), AT_ONCE)
-            some = np.unique(clients)
-            blocks = _cut(some - start, chosen.first[some], chosen.counts[some])
+        everyone = np.flatnonzero(chosen.counts)
+        at_once = min(max(AT_ONCE, READ_AT_ONCE // problem.size), len(everyone))
+        for start in range(0, len(everyone), at_once):
+            some = everyone[start : start + at_once]
+            clients = np.resize(some, at_once)
+            blocks = _cut(np.arange(len(some)), chosen.first[some], chosen.counts[some])
             stars = replicate(problem.mesh, x_star.read(clients))
             alphas = alpha[clients].astype(np.float32)
             _add(sums, problem, chosen, x, alphas, stars, blocks)
@@ -89,16 +92,16 @@ def _add(
     blocks: Blocks,
 ) -> None:
     """Add what the blocks' rows make to the sums of their clients."""
-    a_call = BLOCKS_A_CALL * problem.mesh.size
+    a_call = (side_by_side(problem.size) or BLOCKS_A_CALL) * problem.mesh.size
     for start in range(0, len(blocks.slot), a_call):
         some = Blocks(*(field[start : start + a_call] for field in blocks))
         filled = Blocks(*(np.pad(field, (0, a_call - len(field))) for field in some))
-        made = _tallies(problem.network, problem.mesh, part.rows, x, alpha, x_star, filled)
+        made = gather(_tallies(problem.network, problem.mesh, part.rows, x, alpha, x_star, filled))
         place = np.arange(BLOCK)
         real = place < filled.length[:, None]
         owner = part.owners[(filled.first[:, None] + place)[real]]
         for total, values in zip(sums, made, strict=True):
-            total += np.bincount(owner, np.asarray(values, np.float64)[real], len(total))
+            np.add.at(total, owner, values[real])
 
 
 @partial(jax.jit, static_argnames=("network", "mesh"))
@@ -120,4 +123,5 @@ def _tallies(
             params = mix(alpha[block.slot], Vector(params), star).tree
         return tallies(network, params, *first_rows(rows, block.first, block.length, BLOCK))
 
-    return for_each(mesh, one, (rows, x, alpha, x_star), blocks)
+    together = side_by_side(sum(leaf.size for leaf in jax.tree.leaves(x)))
+    return for_each(mesh, one, (rows, x, alpha, x_star), blocks, together)

@@ -7,9 +7,8 @@ found is cached on disk under a key made of everything that determines it.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable
+import shutil
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,8 +21,9 @@ from jax import Array
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from scafflix.cohorts.devices import for_each
-from scafflix.cohorts.digest import digest_of
+from scafflix import durable
+from scafflix.checkpoint import NOWHERE, Checkpoints
+from scafflix.cohorts.devices import for_each, gather
 from scafflix.cohorts.evaluation import evaluate
 from scafflix.cohorts.problem import (
     NetworkProblem,
@@ -35,18 +35,20 @@ from scafflix.cohorts.problem import (
 )
 from scafflix.cohorts.store import Store, disk_errors, locked
 from scafflix.data.catalogue import cache_folder
+from scafflix.digest import digest_of
+from scafflix.durable import Arrays, DamagedError, Facts
 from scafflix.engine import streams
 from scafflix.engine.streams import Stream
 from scafflix.errors import ScafflixError
 from scafflix.models.network import Network, Params
+from scafflix.progress import Progress
 from scafflix.record import Columns
 
 GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 SAMPLE = 6  # clients on which the learning rate is chosen
 VALIDATION_ROWS = 100  # at most, of a client, for stopping early
-RECIPE = 1  # to be raised when the same recipe gives other points
-
-Progress = Callable[[int, int, str], None]  # clients done, of how many, what is being done
+RECIPE = 2  # to be raised when the same recipe gives other points or files
+POINTS, QUALITY = "x_star.f32", "quality.safetensors"
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,11 @@ class Found(NamedTuple):
 
 
 def local_optima(
-    problem: NetworkProblem, start: Params, recipe: Recipe, progress: Progress | None = None
+    problem: NetworkProblem,
+    start: Params,
+    recipe: Recipe,
+    progress: Progress | None = None,
+    checkpoints: Checkpoints = NOWHERE,
 ) -> LocalOptima:
     """Every client's x_i* from a common start; from the cache if it was found before."""
     if "validation" not in problem.parts:
@@ -104,24 +110,23 @@ def local_optima(
     _check(recipe)
     folder = cache_folder() / "optima" / _key(problem, start, recipe)
     with disk_errors(folder), locked(folder):
-        if not (folder / "quality.json").exists():
+        if not (folder / QUALITY).exists():
+            checkpoints.announce()
             aside = folder.with_name(folder.name + ".part")
-            _find_all(problem, start, recipe, aside, progress)
+            _find_all(problem, start, recipe, aside, progress, checkpoints)
             os.replace(aside, folder)
-        found = _read(folder / "quality.json")
-    quality = {
-        name: np.array([np.nan if v is None else v for v in values])
-        for name, values in found["clients"].items()
-    }
-    store = Store(problem.template, problem.n, folder / "x_star.f32")
-    return LocalOptima(store, found["stepsize"], quality)
-
-
-def _read(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text())
-    except ValueError:
-        raise ScafflixError(f"{file} is damaged; remove the folder {file.parent}.") from None
+            durable.flush_folder(folder.parent)
+        advice = f" Remove the folder {folder}."
+        found = durable.read(folder / QUALITY, advice)
+        assert found is not None
+        facts, (checks, *columns) = found
+        store = Store(problem.template, problem.n, folder / POINTS)
+        try:
+            store.restore(checks)
+        except DamagedError as error:
+            raise ScafflixError(f"{error}{advice}") from None
+    quality = dict(zip(facts["columns"], columns, strict=True))
+    return LocalOptima(store, facts["stepsize"], quality)
 
 
 def _check(recipe: Recipe) -> None:
@@ -142,28 +147,42 @@ def _find_all(
     recipe: Recipe,
     folder: Path,
     progress: Progress | None,
+    checkpoints: Checkpoints,
 ) -> None:
-    """Client after client into the folder; goes on where a stopped process left off."""
-    store = Store(problem.template, problem.n, folder / "x_star.f32")
-    note = folder / "progress.json"
-    done: dict[str, Any] = {"stepsize": recipe.stepsize, "steps": [], "rates": {}}
-    if note.exists():
-        done = _read(note)
+    """Client after client into the folder; goes on where a stopped process left off.
+
+    Rows are only ever added, so that every checkpoint finds those it knows of as they were.
+    """
     report = progress or (lambda *_: None)
-    if done["stepsize"] is None:
-        done["stepsize"], done["rates"] = _choose_stepsize(problem, start, recipe, report)
+    trail = checkpoints.trail({}, folder / "checkpoint")
+    store: Store
+    stepsize, rates, steps = recipe.stepsize, dict[str, float](), list[int]()
+
+    def take(done: int, facts: Facts, arrays: Arrays) -> None:
+        nonlocal store, stepsize, rates, steps
+        store = Store(problem.template, problem.n, folder / POINTS)
+        store.restore(arrays[1])
+        stepsize, rates, steps = facts["stepsize"], facts["rates"], arrays[0].tolist()
+
+    if not trail.last(take):
+        store = Store(problem.template, problem.n, folder / POINTS, fresh=True)
     at_once = 4 * problem.mesh.size
-    while len(done["steps"]) < problem.n:
-        first = len(done["steps"])
-        report(first, problem.n, "local optima")
-        clients = np.arange(first, min(first + at_once, problem.n))
-        found = _find(problem, start, recipe, done["stepsize"], clients, at_once)
-        store.write(clients, found.x)
-        store.sync()
-        done["steps"] += found.steps.tolist()
-        _replace(note, done)
-    _replace(folder / "quality.json", _quality(problem, start, store, done))
-    note.unlink()
+    with trail:
+        if stepsize is None:
+            stepsize, rates = _choose_stepsize(problem, start, recipe, report)
+        while len(steps) < problem.n:
+            report(len(steps), problem.n, "local optima")
+            clients = np.arange(len(steps), min(len(steps) + at_once, problem.n))
+            found = _find(problem, start, recipe, stepsize, clients, at_once)
+            store.write(clients, found.x)
+            steps += found.steps.tolist()
+            kept = (np.array(steps), store.snapshot()[: len(steps)])
+            trail.save(len(steps), {"stepsize": stepsize, "rates": rates}, kept)
+            trail.pause()
+    columns = {"local_steps": np.array(steps), **_quality(problem, start, store)}
+    facts = {"stepsize": stepsize, "rates": rates, "columns": list(columns)}
+    durable.write(folder / QUALITY, facts, [store.snapshot(), *columns.values()])
+    shutil.rmtree(folder / "checkpoint")
     store.close()
 
 
@@ -182,28 +201,14 @@ def _choose_stepsize(
 
 
 def _quality(
-    problem: NetworkProblem, start: Params, store: Store, done: dict[str, Any]
-) -> dict[str, Any]:
-    table: dict[str, list[Any]] = {"local_steps": done["steps"]}
-    alone = np.zeros(problem.n)
+    problem: NetworkProblem, start: Params, store: Store
+) -> dict[str, NDArray[np.float64]]:
+    table, alone = {}, np.zeros(problem.n)
     for part in ("train", "validation"):  # the test data are for the end
         scores = evaluate(problem, part, start, alone, store)
-        table[f"{part}_loss_local"] = _plain(scores.loss)
-        table[f"{part}_local"] = _plain(scores.score)
-    return {"stepsize": done["stepsize"], "rates": done["rates"], "clients": table}
-
-
-def _plain(values: NDArray[np.float64]) -> list[float | None]:
-    return [float(value) if np.isfinite(value) else None for value in values]
-
-
-def _replace(path: Path, content: Any) -> None:
-    aside = path.with_suffix(".new")
-    with aside.open("w") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
+        table[f"{part}_loss_local"] = np.where(np.isfinite(scores.loss), scores.loss, np.nan)
+        table[f"{part}_local"] = scores.score
+    return table
 
 
 def _find(
@@ -235,7 +240,7 @@ def _find(
             streams.key(recipe.seed, Stream.OPTIMA),
         ),
     )
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[: len(clients)], found)
+    return jax.tree.map(lambda leaf: leaf[: len(clients)], gather(found))
 
 
 @partial(

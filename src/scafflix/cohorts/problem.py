@@ -17,8 +17,8 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from scafflix.cohorts.devices import all_devices, replicate
-from scafflix.cohorts.digest import digest_of
 from scafflix.data.federation import Examples, Federation
+from scafflix.digest import digest_of
 from scafflix.engine import streams
 from scafflix.engine.streams import Stream
 from scafflix.errors import ScafflixError
@@ -105,10 +105,11 @@ class NetworkProblem:
                 f"The network {self.network.name} makes outputs of shape {logits.shape[1:]} for "
                 f"labels of shape {example.labels.shape[1:]}; it must add one axis of classes."
             )
+        self.classes = int(logits.shape[-1])
         largest = max(int(part.rows.labels.max()) for part in self.parts.values())
-        if largest >= logits.shape[-1]:
+        if largest >= self.classes:
             raise ScafflixError(
-                f"The network {self.network.name} has {logits.shape[-1]} classes, but a label is "
+                f"The network {self.network.name} has {self.classes} classes, but a label is "
                 f"{largest}; labels must be below the number of classes."
             )
 

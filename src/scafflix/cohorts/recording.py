@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ from scafflix.engine.recording import example_counts, versions
 from scafflix.errors import ScafflixError
 from scafflix.methods.method import Method
 from scafflix.models.network import Params
+from scafflix.personalize import mixture
 from scafflix.record import Record
 
 KEEP = ("personal", "global", "none")
@@ -131,7 +133,7 @@ def distribution(scores: Scores) -> dict[str, float]:
 
 
 def _local(local: LocalOptima) -> dict[str, Any]:
-    """How good the local optima are on average; the gap from train to test is overfitting."""
+    """How good the local optima are on average; from train to validation is overfitting."""
     means = {
         name: float(np.nanmean(values))
         for name, values in local.quality.items()
@@ -149,12 +151,8 @@ def _models(
     if keep == "global" or member.local is None:
         return models
     stars = member.local.x_star.read(np.arange(problem.n))
-
-    def mixed(shared: Any, own: Any) -> NDArray[Any]:
-        weight = member.alpha.astype(np.float32).reshape(-1, *(1,) * (own.ndim - 1))
-        return weight * np.asarray(shared) + (1 - weight) * own
-
-    return models | _named("local", stars) | _named("personal", jax.tree.map(mixed, x, stars))
+    mixed = jax.tree.map(partial(mixture, member.alpha.astype(np.float32)), x, stars)
+    return models | _named("local", stars) | _named("personal", mixed)
 
 
 def _named(kind: str, tree: Params) -> dict[str, NDArray[Any]]:

@@ -15,7 +15,8 @@ from jax import Array
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from scafflix.cohorts.devices import CLIENTS
+from scafflix.cohorts.devices import CLIENTS, side_by_side
+from scafflix.cohorts.layout import Layout
 from scafflix.cohorts.problem import (
     Numbers,
     Rows,
@@ -25,7 +26,8 @@ from scafflix.cohorts.problem import (
     objective,
 )
 from scafflix.methods.method import Client, Method
-from scafflix.models.network import Network, Params
+from scafflix.models.network import Network
+from scafflix.personalize import mix
 from scafflix.vector import Vector
 
 State = Any
@@ -48,35 +50,34 @@ class Settings(NamedTuple):
     batch: int  # examples of a stochastic gradient
     full: bool  # all examples instead: `batch` is then the most that a client has
     mesh: Mesh
+    state: Layout  # of what a client remembers
 
 
 class Played(NamedTuple):
     """What a round leaves."""
 
     server: State
-    states: State  # of the cohort
+    states: Any  # of the cohort, a row each
     loss: Any  # [tau], mean loss of each client's batches
     finite: Any  # whether every number of the model is
 
 
-def mix(alpha: Array, x: Vector, x_star: Vector | None) -> Vector:
-    """Line 7: x~_i = alpha_i x_i + (1 - alpha_i) x_i*; no local optimum means alpha_i = 1."""
-    return x if x_star is None else alpha * x + (1 - alpha) * x_star
-
-
-@partial(jax.jit, static_argnames="settings", donate_argnames="states")
+@partial(jax.jit, static_argnames="settings")
 def play(
     settings: Settings,
     rows: Rows,
     method: Method,
     cohort: Cohort,
-    x_star: Params | None,
-    states: State,
+    x_star: Array | None,
+    states: Array,
     server: State,
     steps: Array,
     key: Array,
 ) -> Played:
-    """K local steps at every client of the cohort and one communication: lines 6 to 16."""
+    """K local steps at every client of the cohort and one communication: lines 6 to 16.
+
+    `x_star` and `states` have a row for each client, as the store keeps them.
+    """
     each, common = P(CLIENTS), P()
 
     @partial(
@@ -90,34 +91,42 @@ def play(
         rows: Rows,
         method: Method,
         cohort: Cohort,
-        x_star: Params | None,
-        states: State,
+        x_star: Array | None,
+        states: Array,
         server: State,
         steps: Array,
         key: Array,
     ) -> Played:
         x = method.broadcast(server)
+        point = Layout.of(x.tree)
 
-        def train(one: tuple[Cohort, Params | None, State]) -> tuple[Vector, Array]:
-            mine, star, state = one
-            star = None if star is None else Vector(star)
-            return _local_steps(settings, rows, method, mine, star, state, x, steps, key)
+        def train(one: tuple[Cohort, Array | None, Array]) -> tuple[Vector, Array]:
+            mine, row, remembered = one
+            star = None if row is None else Vector(point.tree(row))
+            state = settings.state.tree(remembered)
+            # one that only fills up a device has nothing to do; side by side all go as far
+            many = steps * mine.present.astype(steps.dtype) if together is None else steps
+            return _local_steps(settings, rows, method, mine, star, state, x, many, key)
 
-        x_hat, loss = jax.lax.map(train, (cohort, x_star, states))
-        messages, weights = jax.vmap(method.upload)(cohort.client, states, x_hat)
+        together = side_by_side(point.width)
+        x_hat, loss = jax.lax.map(train, (cohort, x_star, states), batch_size=together)
+        remembered = settings.state.tree(states)
+        messages, weights = jax.vmap(method.upload)(cohort.client, remembered, x_hat)
         weights = jnp.broadcast_to(weights, cohort.present.shape) * cohort.present
         total = jax.lax.psum(jnp.sum(weights), CLIENTS)
         mean = jax.tree.map(
             lambda m: jax.lax.psum(jnp.tensordot(weights, m, 1), CLIENTS) / total, messages
         )
         after = method.combine(server, mean)  # line 11
-        x_bar = method.broadcast(after)
+        x_bar = method.broadcast(after)  # line 12
         count = steps.astype(jnp.float32)
         committed = jax.vmap(method.commit, in_axes=(0, 0, 0, None, None))(  # line 13
-            cohort.client, states, x_hat, x_bar, count
+            cohort.client, remembered, x_hat, x_bar, count
         )
+        flat = [leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(committed)]
+        kept = jnp.concatenate(flat, axis=1) if flat else states
         finite = jnp.all(jnp.array([jnp.isfinite(jnp.sum(leaf)) for leaf in jax.tree.leaves(mean)]))
-        return Played(after, committed, loss / count, finite)
+        return Played(after, kept, loss / count, finite)
 
     return on_device(rows, method, cohort, x_star, states, server, steps, key)
 
@@ -143,10 +152,9 @@ def _local_steps(
             batch = first_rows(rows, *mine.spans, settings.batch)
         else:
             batch = batch_rows(rows, *mine.spans, settings.batch, jax.random.fold_in(key, number))
-        x_tilde = mix(mine.client.alpha, x, x_star)
-        (_, value), g = jax.value_and_grad(loss, has_aux=True)(x_tilde.tree, *batch)
-        return method.local_step(mine.client, state, x, Vector(g)), total + value
+        x_tilde = mix(mine.client.alpha, x, x_star)  # line 7
+        (_, value), g = jax.value_and_grad(loss, has_aux=True)(x_tilde.tree, *batch)  # line 8
+        x_hat = method.local_step(mine.client, state, x, Vector(g))  # line 9
+        return x_hat, total + value
 
-    # one that only fills up a device has nothing to do
-    many = steps * mine.present.astype(steps.dtype)
-    return jax.lax.fori_loop(0, many, step, (x, jnp.float32(0)))
+    return jax.lax.fori_loop(0, steps, step, (x, jnp.float32(0)))

@@ -3,34 +3,39 @@
 A file holds one row a client, the tree's leaves one after another in float32, so that a client is
 read and written in one piece; a note beside it says which clients and which leaves. Rows are read
 and written with the calls of the operating system and not through a memory map, whose pages would
-count as resident.
+count as resident. Where several processes run together, each holds the rows of its share of the
+clients: every so manieth, beginning with its own number.
 """
 
 from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import shutil
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.multihost_utils import process_allgather
 from numpy.typing import NDArray
 
+from scafflix.cohorts import journal
+from scafflix.cohorts.devices import aligned
+from scafflix.cohorts.journal import checksum
+from scafflix.cohorts.layout import Layout, Tree
+from scafflix.durable import DamagedError
 from scafflix.errors import ScafflixError
 
 if sys.platform != "win32":
     import fcntl
 
 NUMBER = np.dtype(np.float32)
-Tree = Any
 
 
 class Store:
@@ -45,55 +50,108 @@ class Store:
     def __init__(
         self, template: Tree, clients: int, file: Path | None = None, *, fresh: bool = False
     ) -> None:
-        leaves, self._structure = jax.tree.flatten(template)
-        if any(leaf.dtype != NUMBER for leaf in leaves):
+        if any(leaf.dtype != NUMBER for leaf in jax.tree.leaves(template)):
             raise ScafflixError("A store keeps float32 parameters; the model has others.")
         self.clients = clients
         self.file = file
-        self._shapes = [tuple(leaf.shape) for leaf in leaves]
-        self._cuts = np.cumsum([0, *(math.prod(shape) for shape in self._shapes)])
+        self.layout = Layout.of(template)
+        self.width = self.layout.width  # numbers a client
+        self._step, self._first = jax.process_count(), jax.process_index()
+        self.held = len(range(self._first, clients, self._step))  # rows of this process
         self._rows: NDArray[np.float32] | None = None
+        self._checks: NDArray[np.uint32] | None = None  # of the rows of a file that is written
+        self._journal: Path | None = None
+        self._unchanged = np.zeros(self.held, bool)  # since the last checkpoint
         self._descriptor: int | None = None
         self._close: weakref.finalize[Any, Store] | None = None
         if file is None:
-            self._rows = np.zeros((clients, self.width), NUMBER)
+            self._rows = np.zeros((self.held, self.width), NUMBER)
         else:
             with disk_errors(file):
                 if fresh:
                     file.with_suffix(".json").unlink(missing_ok=True)
+                    zero = checksum(np.zeros(self.width, NUMBER))
+                    self._checks = np.full(self.held, zero, np.uint32)
                 self._open(file)
 
     @property
-    def width(self) -> int:
-        """Numbers a client."""
-        return int(self._cuts[-1])
-
-    @property
     def bytes(self) -> int:
-        """The size of the whole store."""
-        return self.clients * self.width * NUMBER.itemsize
+        """The size of what this process holds."""
+        return self.held * self.width * NUMBER.itemsize
 
     def read(self, clients: NDArray[np.int64]) -> Tree:
         """The trees of the chosen clients, stacked."""
-        rows = self._read_rows(clients)
-        leaves = [
-            rows[:, start:stop].reshape(len(clients), *shape)
-            for start, stop, shape in zip(self._cuts, self._cuts[1:], self._shapes, strict=False)
-        ]
-        return jax.tree.unflatten(self._structure, leaves)
+        return self.layout.tree(self.read_rows(clients))
 
     def write(self, clients: NDArray[np.int64], tree: Tree) -> None:
         """Replace the trees of the chosen clients."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
         rows = np.concatenate([leaf.reshape(len(clients), -1) for leaf in leaves], axis=1)
+        self.write_rows(clients, rows)
+
+    def read_rows(self, clients: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The chosen clients, a row each. Several processes ask together, for the same."""
+        if self._step == 1:
+            return self._read_held(clients)
+        mine = clients % self._step == self._first
+        rows = np.zeros((len(clients), self.width), NUMBER)
+        rows[mine] = self._read_held(clients[mine] // self._step)
+        return process_allgather(rows).sum(axis=0)
+
+    def write_rows(self, clients: NDArray[np.int64], rows: NDArray[np.float32]) -> None:
+        """Replace the rows of the chosen clients, as far as this process holds them."""
+        mine = clients % self._step == self._first
+        places, rows = clients[mine] // self._step, rows[mine] if self._step > 1 else rows
         if self._rows is not None:
-            self._rows[clients] = rows
+            self._rows[places] = rows
             return
         assert self.file is not None
-        assert self._descriptor is not None
         with disk_errors(self.file):
-            for client, row in zip(clients.tolist(), rows, strict=True):
-                _write_all(self._descriptor, row.data.cast("B"), client * self._row_bytes)
+            if self._journal is not None:
+                changing = places[self._unchanged[places]]
+                journal.append(self._journal, changing, self._read_held(changing))
+                self._unchanged[changing] = False
+            for place, row in zip(places.tolist(), rows, strict=True):
+                self._write_row(place, row)
+
+    def snapshot(self) -> NDArray[Any]:
+        """What a checkpoint must hold to find the store as it is now: the rows themselves, or of
+        a file, which is on the disk when this returns, the checksum of each."""
+        if self._rows is not None:
+            return self._rows
+        self.sync()
+        assert self._checks is not None
+        return self._checks
+
+    def protect(self, file: Path | None) -> None:
+        """From now on, rows of a store on the disk go to a journal before they first change."""
+        if self.file is not None and file is not None:
+            with disk_errors(file):
+                journal.create(file)
+            self._journal = file
+            self._unchanged[:] = True
+
+    def restore(self, kept: NDArray[Any], journals: Sequence[Path] = ()) -> None:
+        """As the store was at a snapshot, by the journals since, the newest first.
+
+        A file is read through and compared with its checksums, as far as these go.
+        """
+        if self._rows is not None:
+            self._rows[:] = kept
+            return
+        assert self.file is not None
+        self._checks = np.zeros(self.held, np.uint32)
+        self._checks[: len(kept)] = kept
+        with disk_errors(self.file):
+            for file in journals:
+                for place, row in journal.rows_of(file, self.width):
+                    self._write_row(place, row, known=True)
+            self.sync()
+            for place, check in enumerate(kept.tolist()):
+                if checksum(self._read_held(np.array([place]))[0]) != check:
+                    raise DamagedError(
+                        f"{self.file} is damaged: its row {place} does not match its checksum."
+                    )
 
     def sync(self) -> None:
         """Wait until everything written is on the disk."""
@@ -111,32 +169,41 @@ class Store:
     def _row_bytes(self) -> int:
         return self.width * NUMBER.itemsize
 
-    def _read_rows(self, clients: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _read_held(self, places: NDArray[np.int64]) -> NDArray[np.float32]:
+        rows = aligned((len(places), self.width), NUMBER)
         if self._rows is not None:
-            return self._rows[clients]
+            return np.take(self._rows, places, axis=0, out=rows, mode="clip")
         assert self.file is not None
         assert self._descriptor is not None
-        rows = np.empty((len(clients), self.width), NUMBER)
         with disk_errors(self.file):
-            for client, row in zip(clients.tolist(), rows, strict=True):
-                _read_all(self._descriptor, row.data.cast("B"), client * self._row_bytes)
+            for place, row in zip(places.tolist(), rows, strict=True):
+                _read_all(self._descriptor, row.data.cast("B"), place * self._row_bytes)
         return rows
+
+    def _write_row(self, place: int, row: NDArray[np.float32], *, known: bool = False) -> None:
+        assert self._descriptor is not None
+        if self._checks is not None and not known:
+            self._checks[place] = checksum(row)
+        _write_all(self._descriptor, row.data.cast("B"), place * self._row_bytes)
 
     def _open(self, file: Path) -> None:
         note = file.with_suffix(".json")
-        mine = {"clients": self.clients, "leaves": [list(shape) for shape in self._shapes]}
+        shapes = [list(shape) for shape in self.layout.shapes]
+        mine = {"clients": self.clients, "leaves": shapes}
+        if self._step > 1:
+            mine["process"] = f"{self._first} of {self._step}"
         if note.exists():
             try:
                 found = json.loads(note.read_text())
             except ValueError:
-                raise ScafflixError(f"{note} does not describe a store; remove it.") from None
+                raise DamagedError(f"{note} does not describe a store.") from None
             if found != mine:
-                raise ScafflixError(
+                raise DamagedError(
                     f"The store {file} does not match the model: it holds "
                     f"{_words(found)}, but {_words(mine)} are asked for; use another folder."
                 )
             if not file.exists() or file.stat().st_size != self.bytes:
-                raise ScafflixError(f"The store {file} is cut short; remove it.")
+                raise DamagedError(f"The store {file} is cut short.")
         else:
             self._create(file)
             aside = note.with_suffix(".part")
@@ -151,7 +218,7 @@ class Store:
         free = shutil.disk_usage(file.parent).free
         if self.bytes > free:
             raise ScafflixError(
-                f"The state of {self.clients} clients takes {_gigabytes(self.bytes)} in "
+                f"The state of {self.held} clients takes {_gigabytes(self.bytes)} in "
                 f"{file.parent}, where {_gigabytes(free)} are free."
             )
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)

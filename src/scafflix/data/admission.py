@@ -14,6 +14,13 @@ from scafflix.errors import ScafflixError
 DENSE_LIMIT = 2**28
 """The most entries a dense feature array may have (2 GiB of float64)."""
 
+BYTE_LIMIT = 8 * DENSE_LIMIT
+"""The most bytes of an array in a file; the images of all FEMNIST are 0.6 GB."""
+
+TEXT_LIMIT = 1000
+"""The most letters of a label, a category or an id;
+NumPy gives every text the room of the longest."""
+
 
 def admit_features(features: object, where: str = "features") -> Features:
     """The features as float64, dense or CSR, checked; rows and columns are named from 0.

@@ -201,7 +201,8 @@ def group(ids: ArrayLike, where: str = "clients") -> tuple[NDArray[np.int64], tu
 
 def client_name(value: object) -> str:
     """An id as text; whole numbers read alike whether they were stored as int or as float."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    return str(int(value)) if whole else str(value)  # type: ignore[call-overload]
 
 
 def pack(

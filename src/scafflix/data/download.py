@@ -174,7 +174,8 @@ def receive(content: IO[bytes], transfer: Transfer) -> str | None:
         with connect(content, transfer) as response:
             received = content.tell()
             length = response.headers.get("Content-Length", "")
-            announced = received + int(length) if length.isdecimal() else None
+            known = length.isdecimal() and len(length) < 20
+            announced = received + int(length) if known else None
             while announced is None or announced <= transfer.size_limit:
                 chunk = response.read(CHUNK)
                 if not chunk:
@@ -191,7 +192,7 @@ def receive(content: IO[bytes], transfer: Transfer) -> str | None:
             f"{transfer.url}: the server answers {error.code} ({error.reason}); get the file "
             "elsewhere and set SCAFFLIX_DATA to its folder."
         ) from error
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise ScafflixError(
             f"{transfer.url}: cannot be fetched ({reason}); set SCAFFLIX_DATA to a folder that "

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from scafflix.data.identity import check_ids
 from scafflix.errors import ScafflixError
 
 Features = NDArray[Any] | sparse.csr_array
@@ -85,6 +86,7 @@ class Federation:
     def __post_init__(self) -> None:
         if not self.clients:
             raise ScafflixError(f"The federation '{self.name}' has no clients; give at least one.")
+        check_ids(self.clients, self.name)
         for part in self.parts.values():
             if len(part.counts) != len(self.clients):
                 raise ScafflixError(

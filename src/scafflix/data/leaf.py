@@ -125,7 +125,7 @@ def read_client(data: Any, count: Any, where: str) -> tuple[NDArray[np.uint8], N
     if len(x) != len(y):
         raise ScafflixError(f"{where}: {len(x)} examples in x but {len(y)} labels in y.")
     if len(x) != count:
-        raise ScafflixError(f"{where}: num_samples is {count}, but there are {len(x)} examples.")
+        raise ScafflixError(f"{where}: num_samples is {count!r}, but there are {len(x)} examples.")
     if isinstance(x, list) and x and all(isinstance(text, str) for text in x):
         return read_texts(x, y, where)
     return read_images(x, y, where)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,7 +91,8 @@ def load(
     generator(seed, Stream.SPLIT)
     if clients is not None:
         whole_number("clients", clients, least=1)
-    rule = None if split is None else parse_split(split)
+    if split is not None:
+        parse_split(split)
     wanted = Preparation(test, validation, min_examples, seed, intercept, scale)
 
     origin = resolve(source)
@@ -105,13 +108,39 @@ def load(
                 f"split is {split!r}, but synthetic data come with their clients; leave split out."
             )
         return prepare(make_synthetic(origin.options, clients, seed), wanted)
+    with naming(origin):
+        return load_file(origin, wanted, clients, split, features, label)
+
+
+@contextmanager
+def naming(origin: Origin) -> Iterator[None]:
+    """Whatever is wrong with the data, the sentence says which."""
+    try:
+        yield
+    except ScafflixError as error:
+        if str(origin) in str(error):
+            raise
+        raise ScafflixError(f"{origin}: {error}") from error
+
+
+def load_file(
+    origin: Origin,
+    wanted: Preparation,
+    clients: int | None,
+    split: str | None,
+    features: int | None,
+    label: str | None,
+) -> Federation:
+    """The federation of a known data set or of a file, its arguments checked."""
+    seed = wanted.seed
     if origin.kind == "people":
         if split is not None:
             raise ScafflixError(
                 f"split is {split!r}, but {origin} comes with its clients; leave split out."
             )
-        return first(clients, prepare(read_people(origin, test), wanted))
+        return first(clients, prepare(read_people(origin, wanted.test), wanted))
 
+    rule = None if split is None else parse_split(split)
     column = rule.name if isinstance(rule, Column) else None
     if clients is None and column is None and origin.kind != "archive":
         raise how_many_clients(origin)
@@ -172,12 +201,9 @@ def read_people(origin: Origin, test: float) -> Federation:
         for client in (*parts.train, *(parts.test or ()))
         if client not in train
     }
-    try:
-        examples = join(train)
-        test_part = None if parts.test is None else join_held_out(held_out, list(train), examples)
-        return Federation(origin.name, tuple(train), examples, test_part, left_out=empty)
-    except ScafflixError as error:  # clients or parts that do not go together
-        raise ScafflixError(f"{path}: {error}") from error
+    examples = join(train)
+    test_part = None if parts.test is None else join_held_out(held_out, list(train), examples)
+    return Federation(origin.name, tuple(train), examples, test_part, left_out=empty)
 
 
 def first(clients: int | None, federation: Federation) -> Federation:

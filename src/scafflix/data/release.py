@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scafflix.data.images import check_classes, from_shares
 from scafflix.data.parts import Budget, Clients, Parts
 from scafflix.data.text import sequences
-from scafflix.errors import ScafflixError
+from scafflix.errors import ScafflixError, reason_of
 
 SUFFIXES = (".sqlite", ".sqlite3", ".db")
 CLIENT_LIMIT = 2**26
@@ -103,7 +103,7 @@ def open_database(path: Path) -> Iterator[sqlite3.Connection]:
             if connection.execute(query, ["federated_data"]).fetchone() == (0,):
                 raise ScafflixError(f"{path}: there is no table federated_data.")
             yield connection
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # SQLite may quote odd bytes
         raise ScafflixError(f"{path}: not a readable SQLite release ({error}).") from error
 
 
@@ -132,9 +132,10 @@ def unpack(data: bytes, where: str) -> dict[str, NDArray[Any]]:
         )
     except zlib.error as error:
         raise ScafflixError(f"{where}: its data are not zlib ({error}).") from error
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-        raise ScafflixError(f"{where}: its data are not msgpack arrays ({reason}).") from error
+    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+        raise ScafflixError(
+            f"{where}: its data are not msgpack arrays ({reason_of(error)})."
+        ) from error
     if not isinstance(arrays, dict):
         raise ScafflixError(f"{where}: its data are no map of arrays.")
     return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
@@ -195,4 +196,4 @@ def read_client(arrays: dict[str, NDArray[Any]], count: object, where: str) -> F
 def check_count(found: int, said: object, where: str) -> None:
     """Refuse a number of examples that is not what the table says."""
     if found != said:
-        raise ScafflixError(f"{where}: num_examples is {said}, but there are {found} examples.")
+        raise ScafflixError(f"{where}: num_examples is {said!r}, but there are {found} examples.")

@@ -7,19 +7,13 @@ compressed (``.jsonl.gz``).
 from __future__ import annotations
 
 import json
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
+from scafflix.data.decompression import UNREADABLE, open_text, unreadable
 from scafflix.data.federation import Features, Labels
 from scafflix.data.parts import Budget, Parts
-from scafflix.data.svmlight import open_text, unreadable
 from scafflix.data.text import sequences
 from scafflix.errors import ScafflixError
-
-LINE_LIMIT = 2**26
-"""The most bytes that one role may take in the file."""
 
 
 def read_roles(path: Path) -> Parts:
@@ -37,31 +31,20 @@ def read_roles(path: Path) -> Parts:
     budget = Budget(path)
     try:
         with open_text(path) as file:
-            for number, line in numbered(file):
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
                 where = f"{path}, line {number}"
-                if len(line) > LINE_LIMIT:
-                    raise ScafflixError(
-                        f"{where}: longer than {LINE_LIMIT} bytes; give one role a line."
-                    )
                 budget.spend(len(line))
                 client, text = parse_role(line, where)
                 if client in roles:
                     raise ScafflixError(f"{where}: {client!r} stands there twice; join its lines.")
                 roles[client] = sequences([text] if text else [])
-    except (OSError, EOFError, zlib.error) as error:
+    except UNREADABLE as error:
         raise unreadable(path, error) from error
     if not roles:
         raise ScafflixError(f"{path}: no roles; give a JSON object with play, role, lines a line.")
     return Parts(roles)
-
-
-def numbered(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, with their numbers from 1, cut off behind the limit."""
-    number = 0
-    while line := file.readline(LINE_LIMIT + 1):
-        number += 1
-        if line.strip():
-            yield number, line
 
 
 def parse_role(line: bytes, where: str) -> tuple[str, str]:

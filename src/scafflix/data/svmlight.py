@@ -7,19 +7,16 @@ do not accept, the file is read again line by line to say which line is wrong.
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import math
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from scipy import sparse
 
 from scafflix.data.arguments import whole_number
+from scafflix.data.decompression import UNREADABLE, open_text, unreadable
 from scafflix.data.rows import Rows
-from scafflix.errors import ScafflixError
+from scafflix.errors import ScafflixError, reason_of
 
 FEATURE_LIMIT = 10_000_000
 """The most features a file may claim on its own; models have a parameter for each."""
@@ -49,12 +46,11 @@ def read_svmlight(path: Path, features: int | None = None) -> Rows:
     try:
         with open_text(path) as file:
             matrix, labels = load_svmlight_file(file, n_features=features, zero_based=False)
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except UNREADABLE as error:
         raise unreadable(path, error) from error
     except Exception as error:  # whatever the fast reader met, the slow one names it
         find_fault(path, features)
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ScafflixError(f"{path}: not svmlight text ({reason}).") from error
+        raise ScafflixError(f"{path}: not svmlight text ({reason_of(error)}).") from error
     if len(labels) == 0:
         raise ScafflixError(
             f"{path}: no examples; give lines of 'label index:value index:value ...'."
@@ -72,18 +68,6 @@ def read_svmlight(path: Path, features: int | None = None) -> Rows:
     return Rows(sparse.csr_array(matrix), labels)
 
 
-def open_text(path: Path) -> IO[bytes]:
-    """The file's bytes, decompressed as its suffix says."""
-    match path.suffix:
-        case ".bz2":
-            return bz2.open(path)
-        case ".xz":
-            return lzma.open(path)
-        case ".gz":
-            return gzip.open(path)  # type: ignore[return-value]
-    return path.open("rb")
-
-
 def find_fault(path: Path, features: int | None) -> None:
     """Raise an error that names the first faulty line, if there is one."""
     try:
@@ -92,7 +76,7 @@ def find_fault(path: Path, features: int | None) -> None:
                 fault = line_fault(line, features)
                 if fault is not None:
                     raise ScafflixError(f"{path}, line {number}: {fault}.")
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except UNREADABLE as error:
         raise unreadable(path, error) from error
 
 
@@ -150,11 +134,3 @@ def shown(text: bytes) -> str:
     """A quotation of arbitrary bytes that fits into a sentence."""
     decoded = text[:40].decode("utf-8", errors="backslashreplace")
     return repr(decoded + "..." if len(text) > 40 else decoded)
-
-
-def unreadable(path: Path, error: Exception) -> ScafflixError:
-    """The error for a file that cannot be opened or decompressed."""
-    if isinstance(error, FileNotFoundError):
-        return ScafflixError(f"{path}: there is no such file.")
-    reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-    return ScafflixError(f"{path}: cannot be read ({reason}).")

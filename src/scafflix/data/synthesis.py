@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scafflix.data.admission import check_dense_size
 from scafflix.data.arguments import real_number, whole_number
 from scafflix.data.federation import Examples, Federation, Labels
+from scafflix.data.identity import CLIENT_LIMIT
 from scafflix.data.streams import Stream, generator
 from scafflix.errors import ScafflixError
 
@@ -64,6 +65,8 @@ def synthetic(
     if task not in LABELLINGS:
         raise ScafflixError(f"task is {task!r}; give {', '.join(map(repr, LABELLINGS))}.")
     outputs = whole_number("classes", classes, least=2) if task == "softmax" else 1
+    if n > CLIENT_LIMIT:
+        raise ScafflixError(f"clients is {n}; at most {CLIENT_LIMIT} are possible.")
     check_dense_size(n * m, max(d, outputs), "synthetic")
     check_dense_size(n * d, outputs, "synthetic")
 

@@ -11,15 +11,15 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scafflix.data.admission import check_dense_size
+from scafflix.data.admission import TEXT_LIMIT, check_dense_size
 from scafflix.data.federation import Labels
 from scafflix.data.rows import Rows
-from scafflix.errors import ScafflixError
+from scafflix.errors import ScafflixError, reason_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,12 +66,37 @@ def read_table(path: Path, *, label: str | None = None, client: str | None = Non
         raise ScafflixError(
             f"{path}: no column is left as a feature; the columns are {columns.listed()}."
         )
-    check_dense_size(columns.table.num_rows, sum(b.shape[1] for b in blocks), str(path))
+    rows, width = columns.table.num_rows, sum(block.width for block in blocks)
+    check_dense_size(rows, width, str(path))
+    features = np.zeros((rows, width))
+    first = 0
+    for block in blocks:
+        block.fill(features[:, first : first + block.width])
+        first += block.width
     return Rows(
-        np.ascontiguousarray(np.hstack(blocks)),
+        features,
         column_values(columns, label),
         None if client is None else column_values(columns, client),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The features that a column gives: itself, or one for each value of a text."""
+
+    values: NDArray[Any]  # [rows], numbers, or numbers of categories
+    categories: int | None = None
+
+    @property
+    def width(self) -> int:
+        return 1 if self.categories is None else self.categories
+
+    def fill(self, features: NDArray[np.float64]) -> None:
+        """Write into zeros ``[rows, width]``."""
+        if self.categories is None:
+            features[:, 0] = self.values
+        else:
+            features[np.arange(len(features)), self.values] = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,19 +125,16 @@ class Columns:
 
 def open_table(path: Path, client: str | None) -> Columns:
     """The table as Arrow reads it."""
-    # Imported here: Arrow takes a fifth of a second, and most commands read no table.
-    import pyarrow as pa
-
     if not path.is_file():
         raise ScafflixError(f"{path}: there is no such file.")
     try:
         columns = Columns(path, read_csv(path, client) if is_csv(path) else read_parquet(path))
         names = columns.table.column_names
-    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
-        reason = " ".join(str(error).split())[:200].rstrip(".")
-        raise ScafflixError(
-            f"{path}: not a readable {'CSV' if is_csv(path) else 'Parquet'} table ({reason})."
-        ) from error
+    except ScafflixError:
+        raise
+    except Exception as error:  # Arrow raises many kinds, some of them only for damaged files
+        kind = "CSV" if is_csv(path) else "Parquet"
+        raise ScafflixError(f"{path}: not a readable {kind} table ({reason_of(error)}).") from error
     name, times = Counter(names).most_common(1)[0] if names else ("", 0)
     if times > 1:
         raise ScafflixError(f"{path}: {times} columns are named {name!r}; rename them.")
@@ -126,6 +148,7 @@ def is_csv(path: Path) -> bool:
 
 def read_csv(path: Path, client: str | None) -> pa.Table:
     """A CSV file with a header line, its clients as they are spelt."""
+    # Imported here: Arrow takes a fifth of a second, and most commands read no table.
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -146,10 +169,20 @@ def read_csv(path: Path, client: str | None) -> pa.Table:
 
 
 def read_parquet(path: Path) -> pa.Table:
-    """A Parquet file; unlike `read_table` of Arrow, this adds no columns from folder names."""
+    """A Parquet file; unlike `read_table` of Arrow, this adds no columns from folder names.
+
+    A few bytes can stand for a billion equal values, so sizes are checked before reading, and
+    texts stay numbered until their lengths are known.
+    """
     from pyarrow.parquet import ParquetFile
 
     with ParquetFile(path) as file:
+        schema = file.schema_arrow
+        for column in schema:
+            check_type(path, column.name, column.type)
+        check_dense_size(file.metadata.num_rows, len(schema), str(path))
+        texts = [column.name for column in schema if is_text(column.type)]
+    with ParquetFile(path, read_dictionary=texts) as file:
         return file.read()
 
 
@@ -176,18 +209,18 @@ def check_column(columns: Columns, name: str) -> None:
         )
 
 
-def feature_block(columns: Columns, name: str) -> NDArray[np.float64]:
-    """The features that a column gives: itself, or one for each value of a text."""
+def feature_block(columns: Columns, name: str) -> Block:
+    """The features that a column gives, not yet spread out."""
     values = column_values(columns, name)
     if values.dtype.kind != "U":
-        return values.astype(np.float64)[:, None]
+        return Block(values)
     categories, category_of_row = np.unique(values, return_inverse=True)
     if len(categories) > CATEGORY_LIMIT:
         raise ScafflixError(
             f"{columns.path}: text column {name!r} has {len(categories)} distinct values, more "
             f"than {CATEGORY_LIMIT} (an identifier?); remove it."
         )
-    return np.equal(category_of_row[:, None], np.arange(len(categories))).astype(np.float64)
+    return Block(category_of_row, len(categories))
 
 
 def column_values(columns: Columns, name: str) -> Labels:
@@ -201,12 +234,13 @@ def column_values(columns: Columns, name: str) -> Labels:
         raise ScafflixError(
             f"{columns.place(row)}: column {name!r} has a missing value; fill it or remove the row."
         )
+    check_texts(columns, name)
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if types.is_decimal(column.type):
         column = column.cast(pa.float64())
     kind = column.type
-    if types.is_string(kind) or types.is_large_string(kind):
+    if is_text(kind):
         text: Labels = np.array(column.to_pylist(), dtype=np.str_)
         if (text == "").any():
             raise ScafflixError(
@@ -214,10 +248,7 @@ def column_values(columns: Columns, name: str) -> Labels:
                 "fill it or remove the row."
             )
         return text
-    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
-        raise ScafflixError(
-            f"{columns.path}: column {name!r} is of type {kind}; give numbers, booleans or text."
-        )
+    check_type(columns.path, name, kind)
     values: Labels = column.to_numpy()
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row = int(np.argmin(np.isfinite(values)))
@@ -225,3 +256,42 @@ def column_values(columns: Columns, name: str) -> Labels:
             f"{columns.place(row)}: column {name!r} is {values[row]}; give finite numbers."
         )
     return values
+
+
+def check_type(path: Path, name: str, kind: pa.DataType) -> None:
+    """Refuse dates, bytes, lists and what else is no number and no text."""
+    from pyarrow import types
+
+    plain = kind.value_type if types.is_dictionary(kind) else kind
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    if not (is_text(plain) or any(test(plain) for test in tests)):
+        raise ScafflixError(
+            f"{path}: column {name!r} is of type {kind}; give numbers, booleans or text."
+        )
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether Arrow calls it a string."""
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def check_texts(columns: Columns, name: str) -> None:
+    """Refuse texts that are too long, before each takes the room of the longest."""
+    from pyarrow import compute, types
+
+    column = columns.table.column(name)
+    kind = column.type
+    chunks = column.chunks
+    if types.is_dictionary(kind):
+        kind, chunks = kind.value_type, [chunk.dictionary for chunk in chunks]
+    if not is_text(kind):
+        return
+    longest = max((compute.max(compute.utf8_length(c)).as_py() or 0 for c in chunks), default=0)
+    if longest > TEXT_LIMIT:
+        raise ScafflixError(
+            f"{columns.path}: column {name!r} has a text of {longest} letters; "
+            f"give at most {TEXT_LIMIT}."
+        )
+    check_dense_size(len(column), longest, f"{columns.path}, texts of column {name!r}")

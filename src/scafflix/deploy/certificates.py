@@ -18,15 +18,19 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from scafflix.deploy import durable
+from scafflix import durable
 from scafflix.deploy.messages import checked_name
 from scafflix.errors import ScafflixError
 
 DAYS = 365
+LOOPBACK = ("localhost", "127.0.0.1")
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> Path:
-    """An authority of one's own, and a certificate for the server under these names."""
+    """An authority of one's own, and a certificate for the server under these names.
+
+    It holds on the server's own machine too, where the job is handed in.
+    """
     if not hosts:
         raise ScafflixError("hosts is empty; give the names or addresses of the server.")
     durable.new_folder(folder)
@@ -40,7 +44,8 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> P
     identifier = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
     root = root.add_extension(identifier, critical=False)
     mine = _certificate(_name(hosts[0]), issuer, server.public_key(), days)
-    mine = mine.add_extension(x509.SubjectAlternativeName(_hosts(hosts)), critical=False)
+    names = x509.SubjectAlternativeName(_hosts([*hosts, *LOOPBACK]))
+    mine = mine.add_extension(names, critical=False)
     mine = mine.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     known = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
     mine = mine.add_extension(known, critical=False)
@@ -80,7 +85,7 @@ def _name(common: str) -> x509.Name:
 
 def _hosts(names: Sequence[str]) -> list[x509.GeneralName]:
     made: list[x509.GeneralName] = []
-    for name in names:
+    for name in dict.fromkeys(names):
         try:
             made.append(x509.IPAddress(ipaddress.ip_address(name)))
         except ValueError:

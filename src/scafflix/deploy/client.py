@@ -14,9 +14,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from scafflix.cohorts.round import mix
-from scafflix.deploy import durable, memory
-from scafflix.deploy.durable import Hook
+from scafflix import durable
+from scafflix.deploy import memory
 from scafflix.deploy.learner import Learner, Place
 from scafflix.deploy.memory import Memory, Pending
 from scafflix.deploy.messages import (
@@ -35,8 +34,10 @@ from scafflix.deploy.messages import (
     receipt_of,
 )
 from scafflix.deploy.planning import own_method
+from scafflix.durable import Hook
 from scafflix.errors import ScafflixError
 from scafflix.methods.method import Client, Method
+from scafflix.personalize import mix
 from scafflix.vector import Vector
 
 
@@ -160,8 +161,8 @@ class ClientCore:
         return x
 
     def _mixture(self, x: Vector) -> Vector:
-        alpha: Any = self.alpha
-        return mix(alpha, x, self.x_star)
+        mixed: Vector = mix(self.alpha, x, self.x_star)
+        return mixed
 
     def _upload(self, message: Train, kept: Memory, pending: Pending) -> Upload:
         method, client = self._method(message)
@@ -178,16 +179,15 @@ class ClientCore:
         )
 
     def _evaluate(self, message: Evaluate) -> Evaluation:
-        """Also settles what is pending at the end of a run, and keeps the model to take home."""
+        """Settle what is pending at the end of a run, and keep the model to take home."""
         method, client = self._method(message)
         kept = self._memory(message, method, client)
         x_tilde = self._mixture(Vector(message.point))
-        if message.finish:
-            if kept.pending is None or kept.pending.round < message.round:
-                kept = self._settle(message, kept, method, client)
-                memory.save(self._path(message.run), kept, self.hook)
-            note = {"client": self.name, "run": message.run, "rounds": message.round}
-            durable.write(self.model_path(message.run), note, x_tilde.tree, self.hook)
+        if kept.pending is None or kept.pending.round < message.round:
+            kept = self._settle(message, kept, method, client)
+            memory.save(self._path(message.run), kept, self.hook)
+        note = {"client": self.name, "run": message.run, "rounds": message.round}
+        durable.write(self.model_path(message.run), note, x_tilde.tree, self.hook)
         return Evaluation(
             run=message.run,
             epoch=kept.epoch,

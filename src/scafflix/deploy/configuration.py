@@ -5,30 +5,26 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import tomli_w
 
-from scafflix.cohorts.laboratory import resolve
-from scafflix.config import RunConfig, build, plain
+from scafflix.config import RunConfig, build, key, plain
 from scafflix.errors import ScafflixError
-from scafflix.models import NETWORKS
-
-
-def _key(help: str, default: Any = MISSING) -> Any:
-    return field(default=default, metadata={"help": help})
+from scafflix.laboratory import resolve
+from scafflix.models import is_network
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeployConfig(RunConfig):
     """One run in a federation."""
 
-    minimum: int | None = _key("Replies without which a round is repeated; else half.", None)
-    attempts: int = _key("Attempts at a round before the server gives up.", 5)
-    patience: float = _key("Seconds to wait for the replies to a round.", 600.0)
-    mirror: bool = _key("Keep every client's control variate on the server too.", False)
-    classes: tuple[Any, ...] = _key("All labels that any node may have.", ())
+    minimum: int | None = key("Replies without which a round is repeated; else half.", None)
+    attempts: int = key("Attempts at a round before the server gives up.", 5)
+    patience: float = key("Seconds to wait for the replies to a round.", 600.0)
+    mirror: bool = key("Keep every client's control variate on the server too.", False)
+    classes: tuple[Any, ...] = key("All labels that any node may have.", ())
 
 
 def text_of(config: DeployConfig) -> str:
@@ -37,7 +33,7 @@ def text_of(config: DeployConfig) -> str:
 
 
 def config_from(text: str) -> DeployConfig:
-    """From TOML, with the defaults of networks written out."""
+    """From TOML, checked."""
     try:
         values: Mapping[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -47,7 +43,7 @@ def config_from(text: str) -> DeployConfig:
 
 
 def checked(config: DeployConfig) -> DeployConfig:
-    """Refuse what a federation cannot do."""
+    """Refuse what a federation cannot do; write out the defaults of networks."""
     if config.h0 != "zero":
         raise ScafflixError(f"h0 is {config.h0!r}; in a federation it must be zero.")
     if config.noise:
@@ -56,8 +52,8 @@ def checked(config: DeployConfig) -> DeployConfig:
         raise ScafflixError("epsilon needs the optimum, which nobody knows here; leave it out.")
     if config.individual or config.optima == "warm":
         raise ScafflixError("individual and optima warm are for simulations; leave them out.")
-    resolved: DeployConfig = resolve(config) if config.model in NETWORKS else config
-    return replace(resolved, min_examples=None)
+    resolved: DeployConfig = resolve(config) if is_network(config.model) else config
+    return resolved
 
 
 def names_from(text: str) -> list[str]:
@@ -65,4 +61,12 @@ def names_from(text: str) -> list[str]:
     found = json.loads(text) if text else []
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         raise ScafflixError("roster must be a JSON list of client ids.")
+    return found
+
+
+def keys_from(text: str) -> dict[str, int]:
+    """The node that holds each client's key, from JSON; empty where nodes have no keys."""
+    found = json.loads(text) if text else {}
+    if not isinstance(found, dict) or not all(isinstance(node, int) for node in found.values()):
+        raise ScafflixError("keys must be a JSON object of client ids and numbers of nodes.")
     return found

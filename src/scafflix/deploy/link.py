@@ -12,7 +12,7 @@ from typing import Any
 
 import tomli_w
 
-from scafflix.deploy import durable
+from scafflix import durable
 from scafflix.deploy.configuration import DeployConfig, text_of
 from scafflix.deploy.processes import Processes, environment, wait_for_port
 from scafflix.errors import ScafflixError
@@ -20,6 +20,7 @@ from scafflix.record import Record
 
 NAME = "scafflix"  # of the connection in Flower's configuration
 ROUND = re.compile(r"round (\d+)/(\d+) (.*)")
+REGISTERED = re.compile(r'"node-id": "?(\d+)')
 FINISHED = "scafflix: finished"  # the last line of a run that went well
 
 Progress = Callable[[int, int, str], None]
@@ -29,7 +30,8 @@ class Link:
     """A SuperLink on this machine; nodes anywhere.
 
     `certificates` is a folder with ca.crt, server.crt and server.key: TLS. With `keys`, only
-    nodes with one of these public keys are let in.
+    nodes with one of these public keys are let in, each as the client that its key is named after:
+    CLIENT.pub.
     """
 
     def __init__(
@@ -44,6 +46,10 @@ class Link:
         self.certificates, self.keys = certificates and certificates.absolute(), keys
         if keys and certificates is None:
             raise ScafflixError("Node keys need TLS; give certificates too.")
+        for key in keys:
+            if key.suffix != ".pub":
+                raise ScafflixError(f"{key} is no public key; give CLIENT.pub.")
+        self.nodes: dict[str, int] = {}  # client -> the node that Flower knows by its key
         for name in ("logs", "flower", "cache", "server"):
             durable.new_folder(self.folder / name)
         variables = environment(self.folder / "flower", self.folder / "cache")
@@ -66,26 +72,29 @@ class Link:
         text = tomli_w.dumps({"superlink": {"default": NAME, NAME: link}})
         (self.folder / "flower" / "config.toml").write_text(text)
         self.processes.start("superlink", "flower-superlink", *words)
-        wait_for_port(self.port, self.processes)
+        wait_for_port(self.port, self.processes, self._near)
         for key in self.keys:
-            self._register(key)
+            self.nodes[key.stem] = self._register(key)
 
     @property
     def _near(self) -> str:
         """How this machine reaches it itself."""
-        return "127.0.0.1" if self.host in ("0.0.0.0", "127.0.0.1") else self.host
+        return "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
 
-    def _register(self, key: Path) -> None:
-        words = ("supernode", "register", str(key.absolute()), NAME)
-        process = self.processes.start("register", "flwr", *words)
+    def _register(self, key: Path) -> int:
+        words = ("supernode", "register", str(key.absolute()), NAME, "--format", "json")
+        process = self.processes.start("register", "flwr", *words, piped=True)
         try:
-            code = process.wait(60)
+            told, _ = process.communicate(timeout=60)
+            self.processes.running.pop("register")
         except subprocess.TimeoutExpired:
-            code = 1
-        self.processes.running.pop("register")
-        if code != 0:
-            told = self.processes.last_words("register")
-            raise ScafflixError(f"The node key {key} was not registered: {told}")
+            told = "no answer within 60 seconds"
+            self.processes.kill("register")
+        found = REGISTERED.search(told)
+        if found is None:
+            why = " ".join(told.split())[-500:]
+            raise ScafflixError(f"The node key {key} was not registered: {why}")
+        return int(found[1])
 
     def run(
         self,
@@ -102,6 +111,7 @@ class Link:
             "folder": str(self.folder / "server"),
             "nodes": nodes,
             "roster": json.dumps(list(roster)),
+            "keys": json.dumps(self.nodes),
             "new-epoch": new_epoch,
         }
         settings = self.folder / "flower" / "run.toml"

@@ -30,7 +30,7 @@ class LocalFederation:
         certificates = folder / "keys" if secure else None
         if certificates is not None:
             if not (certificates / "ca.crt").exists():
-                make_certificates(certificates, ["127.0.0.1", "localhost"])
+                make_certificates(certificates, ["localhost"])
             for node in nodes:
                 path = certificates / node["client"]
                 self.keys.append(path if path.exists() else make_node_key(certificates, path.name))
@@ -77,12 +77,13 @@ def run_local(
     folder: Path,
     nodes: int | None = None,
     *,
+    learner: str | None = None,
     secure: bool = False,
     new_epoch: bool = False,
     progress: Progress | None = None,
 ) -> Record:
     """The whole of it; nothing that was started outlives it."""
-    made, settings = write_nodes(checked(config), nodes, folder.absolute() / "nodes")
+    made, settings = write_nodes(checked(config), nodes, folder.absolute() / "nodes", learner)
     federation = LocalFederation(folder, made, settings, secure=secure)
     with federation.processes:
         federation.start()

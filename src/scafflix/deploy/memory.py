@@ -7,11 +7,15 @@ from typing import Any, NamedTuple
 
 import jax
 
-from scafflix.deploy import durable
-from scafflix.deploy.durable import Arrays, Hook
+from scafflix import durable
 from scafflix.deploy.messages import NONE
+from scafflix.durable import Arrays, Hook
 from scafflix.errors import ScafflixError
 from scafflix.vector import Vector
+
+ADVICE = (
+    " Move it away; a client without its state comes back by the server's mirror or a new epoch."
+)
 
 
 class Pending(NamedTuple):
@@ -52,7 +56,7 @@ def save(path: Path, memory: Memory, hook: Hook) -> None:
 
 def load(path: Path, template: Any) -> Memory | None:
     """What is remembered of a run, with the state in the form of the template; None: nothing."""
-    found = durable.read(path)
+    found = durable.read(path, ADVICE)
     if found is None:
         return None
     facts, arrays = found

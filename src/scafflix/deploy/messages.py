@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from scafflix.deploy.durable import Arrays
+from scafflix.data.identity import fault_of_id
+from scafflix.durable import Arrays
 from scafflix.errors import ScafflixError
 
 NONE = -1  # in place of a round: none
@@ -27,7 +28,6 @@ LARGEST_STEPS = 10**9  # local steps that a message may ask for
 class Hello(NamedTuple):
     """Server to client: who are you?"""
 
-    run: str  # the name of the job
     start: bool  # whether to send the point to start from: made from a seed, not from data
 
 
@@ -57,7 +57,7 @@ class Train(NamedTuple):
     seed: int
     method: str
     p: float
-    pace: str  # expected or actual; empty for a method without
+    pace: str  # expected, actual or cautious; empty for a method without control variates
     gamma: float  # the client's stepsize, as the server's method chose it
     included: int  # q, the last round of this epoch whose average held an upload of the client
     receipt: str  # of that very upload; empty for none
@@ -81,12 +81,11 @@ class Upload(NamedTuple):
 
 
 class Evaluate(NamedTuple):
-    """Server to client: how good is x for you? At the end: settle, and take x home."""
+    """Server to client, at the end: settle what is pending, take x home, say how good it is."""
 
     run: str
     epoch: int
-    round: int  # the open round: what is pending from before it is settled
-    finish: bool
+    round: int  # how many were closed
     method: str
     p: float
     pace: str
@@ -191,6 +190,8 @@ def _problem_with_field(name: str, hint: Any, value: Any, layout: str | None) ->
         return Problem(kind, f"{name} is {value}; it must be finite.")
     if hint is str and len(value) > 10_000:
         return Problem("type", f"{name} has {len(value)} letters.")
+    if name == "client" and not is_name(value):
+        return Problem("type", "client is no name of letters, digits, '.', '_' and '-'.")
     return _problem_with_number(name, value)
 
 
@@ -227,10 +228,15 @@ def problem_with_arrays(name: str, arrays: Any, layout: str | None) -> Problem |
     return None
 
 
+def is_name(name: str) -> bool:
+    """Whether this can be a client's or a run's name, which is also that of a file."""
+    good = 0 < len(name) <= 100 and not name.startswith(".") and fault_of_id(name) is None
+    return good and all(c.isalnum() or c in "._-" for c in name)
+
+
 def checked_name(name: str) -> str:
-    """A client's or a run's name, which is also that of a file."""
-    good = name and len(name) <= 100 and not name.startswith(".")
-    if not good or not all(c.isalnum() or c in "._-" for c in name):
+    """A client's or a run's name."""
+    if not is_name(name):
         raise ScafflixError(
             f"{json.dumps(name)} is no name; take up to 100 letters, digits, '.', '_' and '-'."
         )

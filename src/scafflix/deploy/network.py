@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,17 +10,16 @@ import jax
 import numpy as np
 from jax import Array
 
-from scafflix.cohorts.digest import digest_of
 from scafflix.cohorts.evaluation import evaluate
-from scafflix.cohorts.laboratory import build_network
 from scafflix.cohorts.optima import Recipe, local_optima
 from scafflix.cohorts.problem import NetworkProblem, Rows, batch_rows, first_rows, objective
 from scafflix.data.federation import Federation
-from scafflix.deploy.learner import Place, Scales, one_client
+from scafflix.deploy.learner import Place, Scales, own_gradient
+from scafflix.digest import digest_of
 from scafflix.engine import streams
 from scafflix.engine.streams import Stream
-from scafflix.errors import ScafflixError
-from scafflix.gradients import Exact, Gradient, Minibatch, check_batch
+from scafflix.gradients import Gradient, Minibatch
+from scafflix.laboratory import build_network
 from scafflix.models import NETWORKS
 from scafflix.models.network import Network, Params
 from scafflix.vector import Vector
@@ -42,11 +40,7 @@ class NetworkLearner:
         model_seed: int = 0,
         recipe: Recipe | None = None,
     ) -> None:
-        one_client(federation)
-        self._gradient = gradient or Exact()
-        if not isinstance(self._gradient, Exact | Minibatch):
-            raise ScafflixError("Networks take minibatch or exact gradients, without added noise.")
-        check_batch(self._gradient, federation)
+        self._gradient = own_gradient(gradient, federation)
         self.problem = NetworkProblem(federation, network, l2)
         self.model_seed = model_seed
         self.recipe = recipe or Recipe(seed=model_seed)
@@ -94,21 +88,6 @@ def network_of(name: str, federation: Federation, classes: Sequence[Any]) -> Net
     if name == "dense" and classes:
         return NETWORKS[name](federation.dim, int(max(classes)) + 1)
     return build_network(name, federation)
-
-
-def numbered(federation: Federation, classes: Sequence[Any]) -> tuple[Federation, tuple[int, ...]]:
-    """Labels as their places among the classes agreed on, unless they are such numbers already."""
-    known = np.array(classes) if classes else np.zeros(0, int)
-    if np.issubdtype(known.dtype, np.integer) and (known >= 0).all():
-        return federation, tuple(known.tolist())
-    known = np.unique(known)
-    parts: dict[str, Any] = {}
-    for name, part in federation.parts.items():
-        unknown = np.setdiff1d(part.labels, known)
-        if len(unknown):
-            raise ScafflixError(f"A label is {unknown[0]}, which is not among the classes.")
-        parts[name] = replace(part, labels=np.searchsorted(known, part.labels))
-    return replace(federation, **parts), tuple(range(len(known)))
 
 
 def _flat(params: Params) -> Vector:

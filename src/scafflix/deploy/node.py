@@ -1,31 +1,29 @@
 """From a configuration and a node's own settings to its client.
 
 A node's settings: `client` (its id), `data` (its file), `folder` (for its state), and if wanted
-`alpha` (its own) and `learner` (MODULE:FUNCTION of a user's backend: from the data's path and the
-configuration to a `Learner`).
+`alpha` (its own) and `learner` (MODULE:FUNCTION or FILE.py:FUNCTION of a user's backend: from the
+data's path and the configuration to a `Learner`).
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from scafflix import data, gradients
-from scafflix.cohorts.optima import Recipe
-from scafflix.data.archive import one_of, open_archive
-from scafflix.data.arrays import Preparation, prepare
-from scafflix.data.federation import Examples, Federation
+from scafflix import gradients
 from scafflix.deploy.client import ClientCore
 from scafflix.deploy.configuration import DeployConfig
-from scafflix.deploy.learner import ConvexLearner, Learner
-from scafflix.deploy.network import NetworkLearner, network_of, numbered
+from scafflix.deploy.convex import ConvexLearner
+from scafflix.deploy.examples import load_examples, numbered
+from scafflix.deploy.learner import Learner
+from scafflix.deploy.network import NetworkLearner, network_of
 from scafflix.errors import ScafflixError
 from scafflix.experiment import L2
-from scafflix.models import MODELS, NETWORKS
+from scafflix.laboratory import recipe_of
+from scafflix.models import MODELS, NETWORKS, is_network
 
 
 def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore:
@@ -39,84 +37,62 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore:
             f"alpha is {alpha!r}; a node has one: give a number, in the configuration or as "
             "alpha in the settings of the node."
         )
-    maker = own.get("learner")
-    learner = (
-        users_learner(str(maker))(str(own["data"]), config)
-        if maker
-        else learner_of(config, str(own["data"]))
-    )
+    make = users_learner(str(own["learner"])) if own.get("learner") else learner_of
+    learner = make(Path(str(own["data"])), config)
     return ClientCore(str(own["client"]), float(alpha), learner, Path(str(own["folder"])))
 
 
 def users_learner(name: str) -> Any:
-    """A function of the user's by its name MODULE:FUNCTION."""
-    module, _, function = name.partition(":")
+    """A function of the user's: MODULE:FUNCTION, or FILE.py:FUNCTION."""
+    module, _, function = name.rpartition(":")
     try:
-        return getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
+        return getattr(_import(module), function)
+    except (ImportError, AttributeError, ValueError, OSError, SyntaxError) as error:
         raise ScafflixError(f"learner is {name!r}, which cannot be imported: {error}.") from None
 
 
-def _load_images(config: DeployConfig, path: Path) -> Federation:
-    """Examples of any shape, as a network takes them."""
-    with open_archive(path) as archive:
-        x, y = one_of(path, archive, "features", "x"), one_of(path, archive, "labels", "y")
-    if x.dtype.kind not in "fiub" or not np.isfinite(x).all():
-        raise ScafflixError(f"{path}: features must be finite numbers.")
-    train = Examples(x, y, np.array([0, len(x)]))
-    federation = Federation(path.name, (path.stem,), train)
-    shares = Preparation(config.test or 0.0, config.validation or 0.0, seed=config.data_seed)
-    return prepare(federation, shares)
+def _import(name: str) -> Any:
+    path = Path(name)
+    if path.suffix != ".py":
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def learner_of(config: DeployConfig, path: str) -> Learner:
+def learner_of(path: Path, config: DeployConfig) -> Learner:
     """The model of the configuration on a node's file."""
-    federation = load(config, path)
-    batch = "full" if config.batch == "auto" else config.batch
-    gradient = gradients.gradient(batch)
-    if config.model in NETWORKS:
-        stepsize = config.optima_stepsize
-        recipe = Recipe(
-            stepsize=None if isinstance(stepsize, str) else stepsize,
-            batch=config.optima_batch,
-            steps=config.optima_steps,
-            seed=config.model_seed,
-        )
-        federation, classes = numbered(federation, config.classes)
-        return NetworkLearner(
-            federation,
-            network_of(config.model, federation, classes),
-            config.l2 or 0.0,
-            gradient=gradient,
-            model_seed=config.model_seed,
-            recipe=recipe,
-        )
+    if is_network(config.model):
+        return _network_learner(path, config)
     if config.model not in MODELS:
         known = ", ".join((*MODELS, *NETWORKS))
         raise ScafflixError(f"model is {config.model!r}; it must be one of {known}.")
+    if not config.classes and config.model != "linear":
+        raise ScafflixError(
+            "classes is empty; list all labels that any node may have, for nodes may lack some."
+        )
     return ConvexLearner(
-        federation,
+        load_examples(config, path, network=False),
         MODELS[config.model](),
         L2 if config.l2 is None else config.l2,
         smoothness=config.smoothness,
-        gradient=gradient,
+        gradient=gradients.gradient("full" if config.batch == "auto" else config.batch),
         start=config.start,
         classes=config.classes or None,
     )
 
 
-def load(config: DeployConfig, path: str) -> Federation:
-    """A node's examples: a CSV, svmlight or npz file that stays where it is."""
-    if config.model in NETWORKS and Path(path).suffix == ".npz":
-        return _load_images(config, Path(path))
-    return data.load(
-        path,
-        clients=1,
-        test=config.test or 0.0,
-        validation=config.validation or 0.0,
-        seed=config.data_seed,
-        features=config.features,
-        label=config.label,
-        intercept=config.intercept,
-        scale=config.scale,
+def _network_learner(path: Path, config: DeployConfig) -> NetworkLearner:
+    examples = load_examples(config, path, network=True)
+    federation, classes = numbered(examples, config.classes)
+    return NetworkLearner(
+        federation,
+        network_of(config.model, federation, classes),
+        config.l2 or 0.0,
+        gradient=gradients.gradient(config.batch),
+        model_seed=config.model_seed,
+        recipe=recipe_of(config),
     )

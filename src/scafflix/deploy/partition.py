@@ -8,26 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from scafflix.cohorts.laboratory import load_federation, resolve
-from scafflix.data.federation import Examples, Federation
+from scafflix.building import load_data
+from scafflix.data.federation import Federation
 from scafflix.deploy.configuration import DeployConfig
+from scafflix.deploy.examples import save_examples
 from scafflix.errors import ScafflixError
-from scafflix.experiment import load_data
-from scafflix.models import NETWORKS
+from scafflix.laboratory import load_federation, resolve
+from scafflix.models import is_network
 from scafflix.personalize import read_alpha
 
 Node = dict[str, Any]  # a node's own settings
 
 
 def write_nodes(
-    config: DeployConfig, count: int | None, folder: Path
+    config: DeployConfig, count: int | None, folder: Path, learner: str | None = None
 ) -> tuple[DeployConfig, list[Node]]:
     """Split the data as a simulation does; the nodes' settings and the configuration for them.
 
-    Convex models train on what a simulation trains on. A network's node divides its rows into
-    training, validation and test parts itself.
+    Every node trains on, and is tested on, what a simulation's client is; a user's own learner on
+    what a network's is.
     """
-    network = config.model in NETWORKS
+    network = learner is not None or is_network(config.model)
     federation = load_federation(resolve(config)) if network else load_data(config)
     if count is not None and count != len(federation.clients):
         raise ScafflixError(
@@ -39,11 +40,10 @@ def write_nodes(
     for number, name in enumerate(federation.clients):
         path = folder / f"{number:03d}"
         path.mkdir(parents=True, exist_ok=True)
-        parts = federation.take([number]).parts
-        _write(path / "data.npz", list(parts.values()) if network else [parts["train"]])
+        save_examples(path / "data.npz", federation.take([number]).parts)
         own = {"client": _file_name(name), "data": str(path / "data.npz"), "folder": str(path)}
+        own |= {} if learner is None else {"learner": learner}
         nodes.append({**own, "alpha": float(alpha[number])})
-    shares: dict[str, Any] = {} if network else {"test": None, "validation": None}
     made = replace(
         config,
         clients=None,
@@ -52,22 +52,15 @@ def write_nodes(
         label=None,
         scale="none",
         intercept=False,
-        min_examples=None,
         classes=_classes(config, federation),
-        **shares,
     )
     return made, nodes
 
 
-def _write(path: Path, parts: list[Examples]) -> None:
-    features = [
-        p.features if isinstance(p.features, np.ndarray) else p.features.toarray() for p in parts
-    ]
-    np.savez(path, x=np.concatenate(features), y=np.concatenate([p.labels for p in parts]))
-
-
 def _classes(config: DeployConfig, federation: Federation) -> tuple[Any, ...]:
-    if config.model == "linear" or federation.train.labels.ndim > 1:
+    labels = federation.train.labels
+    measured = labels.dtype.kind == "f" and (labels != np.rint(labels)).any()
+    if config.model == "linear" or labels.ndim > 1 or measured:
         return ()
     found = np.unique(np.concatenate([part.labels for part in federation.parts.values()]))
     return tuple(found.tolist())

@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from scafflix import theory
+from scafflix.config import Auto
 from scafflix.deploy.messages import Introduction
 from scafflix.errors import ScafflixError
 from scafflix.gradients import Exact, Gradient
@@ -19,8 +20,8 @@ from scafflix.theory import Plan, without_theory
 def advice(
     introductions: Sequence[Introduction],
     gradient: Gradient,
-    stepsize: float | None = None,
-    p: float | None = None,
+    stepsize: Auto = "auto",
+    p: Auto = "auto",
 ) -> Plan:
     """What theory advises for the clients that introduced themselves, all with alpha_i > 0.
 
@@ -30,7 +31,7 @@ def advice(
     gamma = np.array([one.gamma for one in introductions])
     if not (gamma > 0).all():
         unknown = introductions[int(np.argmin(gamma))].client
-        if stepsize is None or p is None:
+        if isinstance(stepsize, str) or isinstance(p, str):
             raise ScafflixError(
                 f"Client {unknown} knows no stepsize; give the numbers stepsize and p."
             )

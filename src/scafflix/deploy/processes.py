@@ -26,7 +26,7 @@ OFFLINE = {
 
 
 def environment(home: Path, cache: Path) -> dict[str, str]:
-    """For Flower's commands: no network but the given addresses, and no compiling twice.
+    """For Flower's commands: no network but the given addresses, no files but in these folders.
 
     Each message is handled in a process of its own, which finds programs compiled before it.
     """
@@ -37,6 +37,7 @@ def environment(home: Path, cache: Path) -> dict[str, str]:
         "FLWR_HOME": str(home),
         "PATH": os.pathsep.join([here, os.environ.get("PATH", "")]),
         "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "SCAFFLIX_CACHE": str(cache),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "PYTHONUNBUFFERED": "1",
@@ -167,14 +168,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for_port(port: int, processes: Processes, seconds: float = 60.0) -> None:
+def wait_for_port(
+    port: int, processes: Processes, host: str = "127.0.0.1", seconds: float = 60.0
+) -> None:
     """Until somebody listens."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         processes.check()
-        with socket.socket() as probe:
-            probe.settimeout(1.0)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
+        with suppress(OSError), socket.create_connection((host, port), timeout=1.0):
+            return
         time.sleep(0.1)
     raise ScafflixError(f"Nobody listens on port {port} after {seconds:g} seconds.")

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scafflix.deploy.server import ServerCore, summary_counts
+from scafflix.deploy.messages import Evaluation
+from scafflix.deploy.server import ServerCore
 from scafflix.engine.recording import versions
 from scafflix.record import Record
 
@@ -29,18 +30,25 @@ COLUMNS = (
 )
 
 
-def record(core: ServerCore, config: Mapping[str, Any], seconds: float) -> Record:
-    """From a server whose rounds are closed."""
+def record(
+    core: ServerCore,
+    evaluations: Mapping[str, Evaluation],
+    config: Mapping[str, Any],
+    seconds: float,
+) -> Record:
+    """From a server whose rounds are closed, and what the clients said at the end."""
     rows = [dict.fromkeys(COLUMNS, 0), *core.rows()]
     metrics = {name: np.array([row[name] for row in rows]) for name in COLUMNS if name in rows[-1]}
     # what clients report in a round is of the point that the round before it led to
     reported = [np.nan if row["loss"] is None else row["loss"] for row in rows[1:]]
-    metrics["objective"] = np.array([*reported, _final(core)])
+    final = _final(core, evaluations)
+    metrics["objective"] = np.array([*reported, final])
     metrics = {name: metrics[name] for name in COLUMNS}
-    return Record(config, _summary(core, metrics, seconds), metrics, _clients(core), _models(core))
+    summary = _summary(core, final, seconds)
+    return Record(config, summary, metrics, _clients(core, evaluations), _models(core))
 
 
-def _summary(core: ServerCore, metrics: dict[str, NDArray[Any]], seconds: float) -> dict[str, Any]:
+def _summary(core: ServerCore, final: float, seconds: float) -> dict[str, Any]:
     gamma = np.asarray(core.method.gamma)
     return {
         "method": core.method.name,
@@ -55,28 +63,28 @@ def _summary(core: ServerCore, metrics: dict[str, NDArray[Any]], seconds: float)
         "gamma_max": gamma.max(),
         "rounds": core.round,
         "iterations": core.iteration,
-        "final_objective": _final(core),
+        "final_objective": final,
         "epoch": core.epoch,
         "run": core.run,
-        "refused": core.counts["refused"],
-        "dropped": core.counts["dropped"],
-        "troubles": summary_counts(core.counts),
+        "refused": core.tally.counts["refused"],
+        "dropped": core.tally.counts["dropped"],
+        "troubles": {kind: many for kind, many in sorted(core.tally.counts.items()) if many},
         "seconds": seconds,
         "versions": versions(),
     }
 
 
-def _final(core: ServerCore) -> float:
+def _final(core: ServerCore, evaluations: Mapping[str, Evaluation]) -> float:
     """The mean of f_i(x~_i) at the end, over the clients that take part; NaN unless all tell."""
-    told = [one.loss for one in core.evaluations.values()]
+    told = [one.loss for one in evaluations.values()]
     return float(np.mean(told)) if len(told) == len(core.names) else np.nan
 
 
-def _clients(core: ServerCore) -> dict[str, NDArray[Any]]:
+def _clients(core: ServerCore, evaluations: Mapping[str, Evaluation]) -> dict[str, NDArray[Any]]:
     people = core.roster.introductions
 
     def told(name: str, field: str) -> float:
-        found = core.evaluations.get(name)
+        found = evaluations.get(name)
         return float(getattr(found, field)) if found is not None else np.nan
 
     def gamma(name: str) -> float:
@@ -91,7 +99,7 @@ def _clients(core: ServerCore) -> dict[str, NDArray[Any]]:
         "alpha": np.array([one.alpha for one in people]),
         "gamma": np.array([gamma(one.client) for one in people]),
         "rounds": np.array([rounds(one.client) for one in people]),
-        "refused": np.array([core.refused_of[one.client] for one in people]),
+        "refused": np.array([core.tally.refused_of[one.client] for one in people]),
         "loss_personal": np.array([told(one.client, "loss") for one in people]),
         "score_personal": np.array([told(one.client, "score") for one in people]),
     }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from scafflix.deploy.messages import Reply, Request
+from scafflix.deploy.farewell import Farewell
+from scafflix.deploy.messages import Evaluation, Reply, Request
 from scafflix.deploy.server import ServerCore
 
 FAREWELLS = 3  # attempts to reach everybody at the end
@@ -29,37 +30,52 @@ class Transport(Protocol):
         """
 
 
-def serve(core: ServerCore, transport: Transport, progress: Progress | None = None) -> None:
-    """Run the rounds that are left, then let every client settle and take its model home."""
+class Asking(Protocol):
+    """An open round, or the farewell: what to send, and what becomes of the replies."""
+
+    def requests(self) -> Mapping[str, Request]:
+        """To everybody who has not answered."""
+
+    def request(self, name: str) -> Request:
+        """To one client."""
+
+    def receive(self, sender: str, reply: Any) -> bool:
+        """Take in a reply; whether to ask its sender once more."""
+
+
+def serve(
+    core: ServerCore, transport: Transport, progress: Progress | None = None
+) -> dict[str, Evaluation]:
+    """Run the rounds that are left; then what the clients say of the models they take home."""
     report = progress or (lambda *_: None)
     while not core.done:
-        _ask(core.requests(), transport, core.receive, core, core.request)
+        _ask(core, core, transport)
         if core.close():
             report(core.round, core.settings.rounds, f"{len(core.names)} clients")
+    farewell = Farewell(core)
     for _ in range(FAREWELLS):
-        _ask(core.farewells(), transport, core.receive_evaluation, core, core.farewell)
-        if not core.unsettled:
+        _ask(farewell, core, transport)
+        if not farewell.unsettled:
             break
     core.settle()
+    return farewell.evaluations
 
 
-def _ask(
-    requests: Mapping[str, Request],
-    transport: Transport,
-    receive: Callable[[str, Any], bool],
-    core: ServerCore,
-    request: Callable[[str], Request],
-) -> None:
+def _ask(asking: Asking, core: ServerCore, transport: Transport) -> None:
     """Exchange, and once more with those whose lost state can be given back."""
+    again = _exchange(asking.requests(), asking, core, transport)
+    if again:
+        _exchange({name: asking.request(name) for name in again}, asking, core, transport)
+
+
+def _exchange(
+    requests: Mapping[str, Request], asking: Asking, core: ServerCore, transport: Transport
+) -> list[str]:
+    """Who must be asked again."""
     again = []
     for sender, reply in transport.exchange(requests):
         if isinstance(reply, Failure):
             core.fail(sender, reply.reason)
-        elif receive(sender, reply):
+        elif asking.receive(sender, reply):
             again.append(sender)
-    if again:
-        for sender, reply in transport.exchange({name: request(name) for name in again}):
-            if isinstance(reply, Failure):
-                core.fail(sender, reply.reason)
-            else:
-                receive(sender, reply)
+    return again

@@ -14,6 +14,9 @@ from jax import Array
 from numpy.typing import NDArray
 
 from scafflix import control
+from scafflix.checkpoint import NOWHERE, Checkpoints
+from scafflix.digest import digest_of
+from scafflix.durable import Arrays, Facts
 from scafflix.engine import loop, streams
 from scafflix.engine.compilation import COMPILATIONS
 from scafflix.engine.evaluation import evaluate, models_at_once
@@ -24,12 +27,13 @@ from scafflix.errors import DivergenceError, ScafflixError, ScafflixWarning
 from scafflix.flix import Optimum
 from scafflix.personalize import mixture
 from scafflix.problem import Losses, Problem
+from scafflix.progress import Standing
 
 CHUNK_SECONDS = 0.5  # how long the compiled loop runs between two reports of progress
 LARGEST_CHUNK = 4096  # rounds
 LARGEST_TRACE = 2**26  # bytes for the models of a chunk's rounds
 
-Report = Callable[[int, float], None]  # rounds done, the largest objective gap
+Report = Callable[[int, Standing], None]  # rounds done, and how the runs stand
 
 
 class Batch:
@@ -95,48 +99,64 @@ class Batch:
         carry = loop.start(self.stacked, self.x0, self.h0)
         return np.asarray(jax.vmap(loop.lyapunov)(self.stacked, carry.server.x, carry.states))
 
-    def outcomes(self, rounds: int, report: Report | None) -> list[Outcome]:
+    def _identity(self) -> dict[str, Any]:
+        """What a checkpoint of these runs is of; other data have other local optima."""
+        leaves = jax.tree.leaves((self.stacked[:-1], self.x_star, self.x0, self.h0))
+        return {
+            "methods": [member.method.name for member in self.runs],
+            "seeds": [member.seed for member in self.runs],
+            "clients": self.problem.n,
+            "shape": list(self.problem.shape),
+            "digest of constants and optima": digest_of(*leaves),
+        }
+
+    def outcomes(
+        self, rounds: int, report: Report | None, checkpoints: Checkpoints = NOWHERE
+    ) -> list[Outcome]:
         """Run all rounds, in chunks of about equal duration; their size changes no result."""
-        began, compiled = time.perf_counter(), COMPILATIONS.seconds
-        carry = loop.start(self.stacked, self.x0, self.h0)
         bytes_per_round = 8 * len(self.runs) * self.problem.size
         capacity = max(1, min(rounds, LARGEST_CHUNK, LARGEST_TRACE // bytes_per_round))
         at_once = models_at_once(self.problem.losses, self.problem.n, self.problem.size)
         at_once = min(at_once, len(self.runs) * (1 + capacity))
         chunk = capacity if report is None else first_chunk(at_once, len(self.runs))
         nothing = np.zeros((len(self.runs), 1), int)
-        # gap, squared gradient norm, Psi and K: the start, then a column a round
-        columns: list[tuple[NDArray[Any], ...]] = []
-        done = 0
-        while done < rounds:
-            stop = min(rounds, done + chunk)
-            chunk_began, chunk_compiled = time.perf_counter(), COMPILATIONS.seconds
-            steps = np.array([schedule(member, done, capacity) for member in self.runs])
-            carry, models, psi = loop.advance(
-                self.problem.losses, self.x_star, self.stacked, carry, steps, done, stop
-            )
-            # what stood before the chunk is the start the first time, and else measured already
-            fresh = slice(min(done, 1), 1 + stop - done)
-            fresh_models, first = np.asarray(models)[:, fresh], done + min(done, 1)
-            gap, square = self._measure(fresh_models, first, at_once)
-            drawn = steps[:, : stop - done]
-            drawn = drawn if done else np.concatenate([nothing, drawn], axis=1)
-            columns.append((gap, square, np.asarray(psi)[:, fresh], drawn))
-            if report is not None:
-                report(stop, float(gap[:, -1].max()))
-                compiling = COMPILATIONS.seconds - chunk_compiled
-                seconds = max(1e-6, time.perf_counter() - chunk_began - compiling)
-                chunk = int(np.clip((stop - done) * CHUNK_SECONDS / seconds, 1, capacity))
-            done = stop
-        compile_seconds = COMPILATIONS.seconds - compiled
+        course = _Course(loop.start(self.stacked, self.x0, self.h0))
+        trail = checkpoints.trail({"rounds": rounds, **self._identity()})
+        trail.last(course.take)
+        with trail:
+            while course.done < rounds:
+                done = course.done
+                stop = min(rounds, done + chunk, trail.next_due(done))
+                began, compiled = time.perf_counter(), COMPILATIONS.seconds
+                steps = np.array([schedule(member, done, capacity) for member in self.runs])
+                course.carry, models, psi = loop.advance(
+                    self.problem.losses, self.x_star, self.stacked, course.carry, steps, done, stop
+                )
+                # what stood before is the start the first time, and else measured already
+                fresh = slice(min(done, 1), 1 + stop - done)
+                fresh_models, first = np.asarray(models)[:, fresh], done + min(done, 1)
+                gap, square = self._measure(fresh_models, first, at_once)
+                drawn = steps[:, : stop - done]
+                drawn = drawn if done else np.concatenate([nothing, drawn], axis=1)
+                course.columns.append((gap, square, np.asarray(psi)[:, fresh], drawn))
+                course.done = stop
+                if report is not None:
+                    report(stop, self._standing(stop, gap[:, -1], course))
+                    compiling = COMPILATIONS.seconds - compiled
+                    seconds = max(1e-6, time.perf_counter() - began - compiling)
+                    chunk = int(np.clip((stop - done) * CHUNK_SECONDS / seconds, 1, capacity))
+                if trail.due(stop, last=stop == rounds):
+                    trail.save(stop, *course.kept())
+                trail.pause()
+        trail.conclude()
+        seconds, compile_seconds = course.times()
         timing = {
-            "seconds": max(0.0, time.perf_counter() - began - compile_seconds) / len(self.runs),
+            "seconds": seconds / len(self.runs),
             "compile_seconds": compile_seconds,
             "runs_side_by_side": len(self.runs),
         }
-        joined = [np.concatenate(parts, axis=1) for parts in zip(*columns, strict=True)]
-        final = np.asarray(carry.server.x.tree)
-        bits = message_bits(self.runs[0].method, self.problem.template)
+        joined = course.joined()
+        final = np.asarray(course.carry.server.x.tree)
         return [
             Outcome(
                 x=final[k],
@@ -145,12 +165,22 @@ class Batch:
                 lyapunov=joined[2][k],
                 local_steps=joined[3][k],
                 optimum=optimum,
-                message_bits=bits,
+                message_bits=self._message_bits,
                 first_messages=self.first_messages,
                 timing=timing,
             )
             for k, optimum in enumerate(self.optima)
         ]
+
+    def _standing(self, done: int, gap: NDArray[np.float64], course: _Course) -> Standing:
+        active, (up, down) = len(self.runs[0].person.active), self._message_bits
+        steps = sum(int(columns[-1].sum()) for columns in course.columns)
+        sent = len(self.runs) * active * (done + self.first_messages) * (up + down)
+        return Standing({"gap": max(0.0, float(gap.max()))}, sent, steps * active)
+
+    @property
+    def _message_bits(self) -> tuple[int, int]:
+        return message_bits(self.runs[0].method, self.problem.template)
 
     def _measure(
         self, models: NDArray[np.float64], first: int, at_once: int
@@ -161,12 +191,56 @@ class Batch:
         gap = value - np.asarray(self.stacked.optimum.value)[:, None]
         rounds, members = np.nonzero(~np.isfinite(gap.T))
         if len(rounds):
+            round, member = int(rounds[0]), int(members[0])
+            client = self._worst_client(models[member, round], member)
             raise DivergenceError(
-                f"{self.runs[members[0]].method.name} diverged: the objective is not finite "
-                f"after round {first + rounds[0]}; lower the stepsize.",
-                int(first + rounds[0]),
+                f"{self.runs[member].method.name} diverged: the objective of client {client} is "
+                f"not finite after round {first + round}, when its models are evaluated; lower "
+                "the stepsize.",
+                first + round,
             )
         return gap, square
+
+    def _worst_client(self, x: NDArray[np.float64], member: int) -> str:
+        """Who has the largest objective at a model, or one that is not finite."""
+        alpha = self.stacked.alpha[member][None]
+        x_tilde = mixture(alpha, jnp.asarray(x)[None, None], self.x_star[None])
+        values, _ = self.problem.losses.values_and_gradients(x_tilde)
+        return self.problem.federation.clients[int(np.argmax(np.nan_to_num(values, nan=np.inf)))]
+
+
+class _Course:
+    """How far the runs of a batch are."""
+
+    def __init__(self, carry: loop.Carry) -> None:
+        self.carry, self.done = carry, 0
+        # gap, squared gradient norm, Psi and K: the start, then a column a round
+        self.columns: list[Arrays] = []
+        self._before = [0.0, 0.0]  # times of the processes that came here
+        self._began, self._compiled = time.perf_counter(), COMPILATIONS.seconds
+
+    def joined(self) -> Arrays:
+        """Every measurement over all rounds so far."""
+        return tuple(np.concatenate(parts, axis=1) for parts in zip(*self.columns, strict=True))
+
+    def times(self) -> list[float]:
+        """Seconds of running and of compiling."""
+        compiling = COMPILATIONS.seconds - self._compiled
+        running = max(0.0, time.perf_counter() - self._began - compiling)
+        return [self._before[0] + running, self._before[1] + compiling]
+
+    def kept(self) -> tuple[Facts, Arrays]:
+        """What a checkpoint holds."""
+        leaves = tuple(np.asarray(leaf) for leaf in jax.tree.leaves(self.carry))
+        return {"times": self.times()}, self.joined() + leaves
+
+    def take(self, done: int, facts: Facts, arrays: Arrays) -> None:
+        """Go on from a checkpoint."""
+        leaves, structure = jax.tree.flatten(self.carry)
+        self.columns, rest = [arrays[: -len(leaves)]], arrays[-len(leaves) :]
+        # copies: the loop overwrites what it is given, and these lie in a file
+        self.carry = jax.tree.unflatten(structure, [jnp.array(leaf) for leaf in rest])
+        self.done, self._before = done, facts["times"]
 
 
 def first_chunk(at_once: int, runs: int) -> int:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import platform
+import subprocess
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -236,4 +239,18 @@ def warm_messages(method: Method, h0: object) -> int:
 def versions() -> dict[str, str]:
     """What made the record."""
     packages = {name: version(name) for name in ("scafflix", "jax", "jaxlib", "numpy")}
-    return {**packages, "python": platform.python_version(), "machine": platform.machine()}
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    python = platform.python_version()
+    return {**packages, "commit": _commit(), "python": python, "machine": machine}
+
+
+def _commit() -> str:
+    """Of the sources, where they are a clone; with a mark if files have changed since."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return "none"
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

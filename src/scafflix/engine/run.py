@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from scafflix.checkpoint import NOWHERE, Checkpoints
 from scafflix.engine.batch import Batch
 from scafflix.engine.planning import optima, participants
 from scafflix.engine.recording import Outcome, Run, record
@@ -20,13 +21,11 @@ from scafflix.flix import Optimum
 from scafflix.methods.method import Method
 from scafflix.personalize import Personalization
 from scafflix.problem import Problem
+from scafflix.progress import Progress, Standing
 from scafflix.record import Record
 
 MOST_ROUNDS = 10**9
 EPSILON = 1e-6  # the Psi for which rounds are predicted unless a target is given
-
-# rounds done, of how many, and the largest objective gap or how else it stands
-Progress = Callable[[int, int, Any], None]
 
 
 def run(
@@ -55,6 +54,7 @@ def sweep(
     scores: bool = True,
     part: str = "test",
     progress: Progress | None = None,
+    checkpoints: Checkpoints = NOWHERE,
 ) -> list[Record]:
     """Many runs of one problem; those that differ in alpha, seed and stepsizes only go side by
     side through one compiled program. Gradients are those that a method was planned for.
@@ -69,7 +69,7 @@ def sweep(
             raise ScafflixError(f"seed is {member.seed}; it must be at least 0 and below 2^63.")
     if part not in ("test", "validation"):
         raise ScafflixError(f"part is {part!r}; it must be test or validation.")
-    x0 = _start_point(start, problem)
+    x0 = start_point(start, problem)
     groups, solved = _groups(runs), _solve(problem, runs)
     outcomes: dict[int, Outcome] = {}
     for number, indices in enumerate(groups):
@@ -77,7 +77,8 @@ def sweep(
         if len(members[0].person.active):
             report = progress and partial(_part, progress, number * rounds, len(groups) * rounds)
             solutions = [solved[index] for index in indices]
-            made = Batch(problem, members, solutions, x0, h0, strict).outcomes(rounds, report)
+            batch = Batch(problem, members, solutions, x0, h0, strict)
+            made = batch.outcomes(rounds, report, checkpoints.within(f"group-{number}"))
         else:
             made = [_nobody(x0)] * len(members)
         outcomes |= dict(zip(indices, made, strict=True))
@@ -91,7 +92,7 @@ def start_lyapunov(
     problem: Problem, runs: Sequence[Run], *, start: str | Array = "ones", h0: str | Array = "zero"
 ) -> list[float]:
     """Psi^0 of every run, over the clients that take part."""
-    x0, solved = _start_point(start, problem), _solve(problem, runs)
+    x0, solved = start_point(start, problem), _solve(problem, runs)
     found: dict[int, float] = {}
     for indices in _groups(runs):
         members = [runs[index] for index in indices]
@@ -131,8 +132,8 @@ def _shared(person: Personalization) -> Any:
     return person.active.tobytes(), id(person.x_star)
 
 
-def _part(progress: Progress, before: int, total: int, done: int, gap: float) -> None:
-    progress(before + done, total, gap)
+def _part(progress: Progress, before: int, total: int, done: int, state: Standing) -> None:
+    progress(before + done, total, state)
 
 
 def _nobody(x0: Array) -> Outcome:
@@ -142,7 +143,8 @@ def _nobody(x0: Array) -> Outcome:
     return Outcome(np.asarray(x0), zero, zero, zero, np.zeros(1, int), None, (0, 0), 0, timing)
 
 
-def _start_point(start: str | Array, problem: Problem) -> Array:
+def start_point(start: str | Array, problem: Problem) -> Array:
+    """x0: ones, zeros or a point."""
     if isinstance(start, str):
         if start not in ("ones", "zeros"):
             raise ScafflixError(f"start is {start!r}; it must be ones or zeros.")

@@ -9,6 +9,7 @@ differentiable in reverse: for a Hessian-vector product take the gradient of <gr
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,18 +23,16 @@ def _shift(values: Array) -> Array:
     return jnp.concatenate([jnp.zeros_like(values[:1]), values[:-1]])
 
 
-def _forward(drive: Array, weight: Array) -> tuple[Array, Array, Array]:
-    """States, cells and gates at all times."""
+def _forward(drive: Array, weight: Array) -> tuple[Array, Array, tuple[Array, ...]]:
+    """States, cells and the four gates at all times."""
 
-    def step(
-        carry: tuple[Array, Array], drive_t: Array
-    ) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
+    def step(carry: tuple[Array, Array], drive_t: Array) -> tuple[tuple[Array, Array], Any]:
         state, cell = carry
         i, f, g, o = jnp.split(drive_t + state @ weight, 4, axis=-1)
         i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
         cell = f * cell + i * g
         state = o * jnp.tanh(cell)
-        return (state, cell), (state, cell, jnp.concatenate([i, f, g, o], axis=-1))
+        return (state, cell), (state, cell, (i, f, g, o))
 
     zero = jnp.zeros((drive.shape[1], len(weight)), drive.dtype)
     states, cells, gates = lax.scan(step, (zero, zero), drive)[1]
@@ -50,22 +49,19 @@ def recur(drive: Array, weight: Array) -> Array:
     return _forward(drive, weight)[0]
 
 
-def _recur_forward(drive: Array, weight: Array) -> tuple[Array, tuple[Array, ...]]:
+def _recur_forward(drive: Array, weight: Array) -> tuple[Array, tuple[Any, ...]]:
     states, cells, gates = _forward(drive, weight)
     return states, (states, cells, gates, weight)
 
 
-def _recur_backward(kept: tuple[Array, ...], slopes: Array) -> tuple[Array, Array]:
+def _recur_backward(kept: tuple[Any, ...], slopes: Array) -> tuple[Array, Array]:
     states, cells, gates, weight = kept
     # a transpose inside the loop would be done again at every time
     transposed = lax.optimization_barrier(weight.T)
 
-    def step(
-        carry: tuple[Array, Array], now: tuple[Array, Array, Array, Array]
-    ) -> tuple[tuple[Array, Array], Array]:
+    def step(carry: tuple[Array, Array], now: tuple[Any, ...]) -> tuple[tuple[Array, Array], Array]:
         d_state, d_cell = carry
-        slope, cell, cell_before, gate = now
-        i, f, g, o = jnp.split(gate, 4, axis=-1)
+        slope, cell, cell_before, (i, f, g, o) = now
         squashed = jnp.tanh(cell)
         d_state = d_state + slope
         d_cell = d_cell + d_state * o * (1 - squashed * squashed)

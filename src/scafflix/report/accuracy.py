@@ -11,11 +11,11 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from scafflix.record import Record
 from scafflix.report.curves import alpha_label, families
+from scafflix.report.figures import Picture
 from scafflix.report.tables import Table
 from scafflix.reproduction import Line, Panel
 
@@ -41,12 +41,12 @@ def panel(title: str, records: Sequence[Record]) -> Panel:
     return Panel(title, lines, {})
 
 
-def figure(panels: Sequence[Panel], name: str = "personal") -> Figure:
+def figure(panels: Sequence[Panel], name: str = "personal") -> Picture:
     """Accuracy of the personalized models against rounds: means over seeds, bands from the least
     to the largest."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    made = Figure(figsize=(0.4 + 5.2 * columns, 0.4 + 3.8 * rows), layout="constrained")
+    made = Picture(figsize=(0.4 + 5.2 * columns, 0.4 + 3.8 * rows), layout="constrained")
     grid = made.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)

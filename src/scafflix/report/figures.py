@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,11 +24,18 @@ LABELS = {
 }
 STYLES = {"scafflix": "solid", "gd": "dashed", "nesterov": "dashdot", "fedavg": "dotted"}
 OTHER_STYLES = ((0, (6, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (8, 3)), (0, (3, 5, 1, 5)))
-# below these a difference of float64 objectives is rounding; squares are never differences
-FLOORS = {"objective_gap": 1e-17, "grad_norm_sq": 1e-300}
 
 
-def convergence(records: Sequence[Record], methods: Sequence[str] | None = None) -> Figure:
+class Picture(Figure):
+    """A figure that a notebook shows by itself, whatever backend it has."""
+
+    def _repr_png_(self) -> bytes:
+        drawing = io.BytesIO()
+        self.savefig(drawing, format="png", dpi=100)
+        return drawing.getvalue()
+
+
+def convergence(records: Sequence[Record], methods: Sequence[str] | None = None) -> Picture:
     """Objective gap and squared gradient norm: a column a data set, or for a single one side by
     side. Lines are geometric means over seeds, bands reach from the least to the largest."""
     found = [family for family in families(records) if methods is None or family.method in methods]
@@ -44,7 +52,7 @@ def convergence(records: Sequence[Record], methods: Sequence[str] | None = None)
     single = len(panels) == 1
     shape = (1, len(LABELS)) if single else (len(LABELS), len(panels))
     width, height = 0.8 + 4.4 * shape[1], 1.1 + 3.1 * shape[0]
-    figure = Figure(figsize=(width, height))
+    figure = Picture(figsize=(width, height))
     grid = figure.subplots(*shape, squeeze=False, sharex="col")
     # margins in inches: an automatic layout would draw everything twice
     figure.subplots_adjust(
@@ -85,10 +93,8 @@ def _styles(methods: list[str]) -> dict[str, Any]:
 
 
 def _draw(axes: Axes, family: Family, metric: str, style: Any, colour: Any) -> None:
-    values = np.maximum(family.metric(metric), FLOORS[metric])
-    low, high = values.min(axis=0), values.max(axis=0)
-    rounds = family.records[0].metrics["round"]
-    mean = np.exp(np.log(values).mean(axis=0))
+    mean, low, high = family.band(metric)
+    rounds = family.rounds
     axes.semilogy(rounds, mean, linewidth=1.6, linestyle=style, color=colour)
     if (low < high).any():
         axes.fill_between(rounds, low, high, color=colour, alpha=0.15, lw=0)

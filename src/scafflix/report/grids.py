@@ -6,7 +6,7 @@ import csv
 import math
 from pathlib import Path
 
-from scafflix.report.tables import Table
+from scafflix.report.tables import KINDS, Table
 from scafflix.tuning import Tuned, best, score
 
 
@@ -32,7 +32,6 @@ def grid(tuned: Tuned) -> Table:
 
 def winners(tuned: Tuned) -> Table:
     """The winners on the test data, seen for the first time."""
-    kinds = ("local", "global", "personal")
     rows = []
     for method, record in tuned.winners.items():
         known = "test_personal" in record.clients
@@ -40,10 +39,10 @@ def winners(tuned: Tuned) -> Table:
             f"{score(record, 'test', kind):.4g}"
             if known and f"test_{kind}" in record.clients
             else ""
-            for kind in kinds
+            for kind in KINDS
         ]
         rows.append((method, f"{record.config['stepsize']:g}", *words))
-    return Table(f"Test {tuned.metric} of the winners", ("method", "stepsize", *kinds), rows)
+    return Table(f"Test {tuned.metric} of the winners", ("method", "stepsize", *KINDS), rows)
 
 
 def write_csv(tuned: Tuned, path: Path) -> None:

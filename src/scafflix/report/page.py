@@ -1,94 +1,105 @@
-"""One self-contained HTML page from records: the figure, the tables, the configuration."""
+"""One self-contained HTML page from records: charts, tables, configurations."""
 
 from __future__ import annotations
 
-import io
+import base64
+import gzip
+import json
+import math
 from collections.abc import Sequence
 from html import escape
+from importlib import resources
 from pathlib import Path
+from string import Template
 
-import tomli_w
-
+from scafflix.errors import ScafflixError
 from scafflix.record import Record
-from scafflix.report import accuracy, figures, tables
+from scafflix.report import tables
+from scafflix.report.content import content
+from scafflix.report.curves import Family, families
+from scafflix.report.headline import Card, headline
 from scafflix.report.tables import Table
 
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; }
-figure { margin: 1.5rem 0; background: white; border-radius: .5rem; padding: .5rem; }
-figure svg { width: 100%; height: auto; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; margin: .5rem 0 1.5rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #8884; }
-th:first-child, td:first-child { text-align: left; }
-pre { overflow-x: auto; padding: .8rem; background: #8882; border-radius: .5rem; }
-"""
 
-
-def write(records: Sequence[Record], made: Sequence[Table], title: str, path: Path) -> None:
-    """Write the page with the tables made of the records; certificates where there are any."""
-    certified = "certificate" in records[0].summary
-    parts = [
-        f"<h1>{escape(title)}</h1>",
-        f"<p>{escape(_introduction(records))}</p>",
-        f"<figure>{_svg(records)}</figure>",
-        *(_table(table) for table in made),
-        *(_certificates(records) if certified else ()),
-        "<h2>Configuration of the first run</h2>",
-        f"<pre>{escape(tomli_w.dumps(dict(records[0].config)))}</pre>",
-        "<h2>Versions</h2>",
-        f"<p>{escape(_versions(records[0]))}</p>",
-    ]
-    path.write_text(
-        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n"
+def write(records: Sequence[Record], path: Path, title: str, target: float | None = None) -> None:
+    """Write the page; `target` is the objective gap up to which rounds are counted."""
+    if target is not None and not 0 < target < math.inf:
+        raise ScafflixError(f"target is {target}; it must be a finite number above 0.")
+    found = families(records)
+    panels = {
+        name: [family for family in found if family.data == name]
+        for name in dict.fromkeys(family.data for family in found)
+    }
+    assets = resources.files("scafflix.report") / "assets"
+    plotly = (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
+    numbers = json.dumps(content(found, target), separators=(",", ":"), allow_nan=False)
+    page = Template((assets / "page.html").read_text()).substitute(
+        title=escape(title),
+        style=(assets / "page.css").read_text(),
+        introduction="".join(f"<p>{escape(_introduction(mine))}</p>" for mine in panels.values()),
+        cards="".join(_cards(name, mine, target, len(panels)) for name, mine in panels.items()),
+        tables_target=_tables(panels, "target", target),
+        tables_certificates=_tables(panels, "certificates", target),
+        tables_scores=_tables(panels, "scores", target),
+        plotly=_packed(plotly),
+        numbers=_packed(numbers.encode()),
+        script="".join((assets / name).read_text() for name in ("charts.js", "page.js")),
     )
+    path.write_text(page, encoding="utf-8")
 
 
-def _introduction(records: Sequence[Record]) -> str:
-    summary, config = records[0].summary, records[0].config
+def _packed(text: bytes) -> str:
+    """A third of the size; and no text from a record is ever read as HTML."""
+    return base64.b64encode(gzip.compress(text, mtime=0)).decode()
+
+
+def _introduction(mine: Sequence[Family]) -> str:
+    record = mine[0].records[0]
+    summary, config = record.summary, record.config
+    seeds = max(len(family.records) for family in mine)
+    runs = sum(len(family.records) for family in mine)
     return (
-        f"{config['model'].capitalize()} model with {summary['dim']} parameters on "
-        f"{config['data']} over {summary['n_clients']} clients. The FLIX objective is the mean of "
-        "f_i(alpha_i x + (1 - alpha_i) x_i*); alpha = 1 is plain federated learning. Megabytes "
-        "count what all clients send and receive."
+        f"{Path(mine[0].data).name}: {config['model']} model with {summary['dim']:,} parameters, "
+        f"{summary['n_clients']:,} clients; {runs} run{'s' if runs > 1 else ''}"
+        + (f" with up to {seeds} seeds each." if seeds > 1 else ".")
     )
 
 
-def _certificates(records: Sequence[Record]) -> Sequence[str]:
+def _cards(name: str, mine: Sequence[Family], target: float | None, panels: int) -> str:
+    made = "".join(_card(card) for card in headline(mine, target))
+    heading = f"<h2 class='panel'>{escape(Path(name).name)}</h2>" if panels > 1 else ""
+    return f"{heading}<dl class='cards'>{made}</dl>"
+
+
+def _card(card: Card) -> str:
     return (
-        _table(tables.certificates(records)),
-        "<p>Psi is the Lyapunov function of Theorem 1 and the bound is (1 - zeta)<sup>t</sup> "
-        "Psi<sup>0</sup> plus the noise of stochastic gradients, in expectation.</p>",
+        f"<div><dt>{escape(card.title)}</dt><dd>{escape(card.value)}</dd>"
+        f"<dd class='note'>{escape(card.note)}</dd></div>"
     )
 
 
-def _svg(records: Sequence[Record]) -> str:
-    drawing = io.StringIO()
-    drawn = (
-        figures.convergence(records)
-        if "objective_gap" in records[0].metrics
-        else accuracy.figure([accuracy.panel("", records)])
-    )
-    drawn.savefig(drawing, format="svg", metadata={"Date": None})
-    text = drawing.getvalue()
-    return text[text.index("<svg") :]
+def _tables(panels: dict[str, list[Family]], which: str, target: float | None) -> str:
+    """The numbers behind a chart, for every problem that has them."""
+    made = []
+    for name, mine in panels.items():
+        records = [record for family in mine for record in family.records]
+        first = records[0]
+        if which == "target" and target is not None and "objective_gap" in first.metrics:
+            made.append((name, tables.to_target(records, target)))
+        elif which == "certificates" and "certificate" in first.summary:
+            made.append((name, tables.certificates(records)))
+        elif which == "scores" and tables.scored_part(first):
+            made.append((name, tables.scores(records)))
+    return "".join(_table(table, name if len(panels) > 1 else "") for name, table in made)
 
 
-def _table(table: Table) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in table.header)
+def _table(table: Table, name: str) -> str:
+    title = f"{Path(name).name}: {table.title}" if name else table.title
+    head = "".join(f"<th scope='col'>{escape(word)}</th>" for word in table.header)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows
     )
     return (
-        f"<h2>{escape(table.title)}</h2><div class='wide'><table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table></div>"
+        f"<details><summary>{escape(title)}</summary><div class='wide' tabindex='0'>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
     )
-
-
-def _versions(record: Record) -> str:
-    return ", ".join(f"{name} {number}" for name, number in record.summary["versions"].items())

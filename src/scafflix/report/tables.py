@@ -12,6 +12,8 @@ from rich.table import Table as RichTable
 from scafflix.record import Record
 from scafflix.report.curves import Family, alpha_label, families
 
+KINDS = ("local", "global", "personal")
+
 
 class Table(NamedTuple):
     """A title, a header and rows of words."""
@@ -22,7 +24,12 @@ class Table(NamedTuple):
 
     def on_terminal(self) -> RichTable:
         table = RichTable(
-            title=self.title, title_justify="left", header_style="bold", box=SIMPLE_HEAD
+            title=self.title,
+            title_justify="left",
+            header_style="bold",
+            box=SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+            pad_edge=False,
         )
         for number, name in enumerate(self.header):
             table.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
@@ -46,7 +53,7 @@ def to_target(records: Sequence[Record], target: float) -> Table:
             f"{max(gap, 0.0):.1e}",
         )
 
-    last = int(max(family.records[0].metrics["round"][-1] for family in found))
+    last = int(max(family.rounds[-1] for family in found))
     return Table(
         f"Rounds and megabytes until the objective gap is {target:g}",
         ("method", "alpha", "rounds", "megabytes", f"gap at round {last}"),
@@ -58,7 +65,7 @@ def by_panel(records: Sequence[Record], target: float) -> Table:
     """For several data sets: rounds to the target at each alpha, and the certificate."""
     found = families(records)
     alphas = list(dict.fromkeys(family.alpha for family in found))
-    last = int(found[0].records[0].metrics["round"][-1])
+    last = int(found[0].rounds[-1])
 
     def row(data: str, method: str) -> tuple[str, ...]:
         mine = {f.alpha: f for f in found if (f.data, f.method) == (data, method)}
@@ -83,40 +90,43 @@ def by_panel(records: Sequence[Record], target: float) -> Table:
 def scores(records: Sequence[Record]) -> Table:
     """How good the models are for the clients, on their test part where there is one."""
     found = families(records)
-    part = "test" if "test_local" in records[0].clients else "train"
+    part = scored_part(records[0]) or "train"
     metric = records[0].summary["metric"]
     percent = metric == "accuracy"
 
     def cell(family: Family, kind: str) -> str:
-        if kind == "global" and not family.records[0].summary["n_active"]:
-            return "none"  # nobody takes part
+        nobody = kind == "global" and not family.records[0].summary["n_active"]
+        if nobody or f"{part}_{kind}" not in family.records[0].clients:
+            return "none"
         values = family.scores(part, kind)
         # the unlucky tenth: low accuracies, large errors
         mean, tenth = values.mean(), np.percentile(values, 10 if percent else 90)
         return f"{100 * mean:.1f} / {100 * tenth:.1f} %" if percent else f"{mean:.4g} / {tenth:.4g}"
 
     unlucky = "10th percentile" if percent else "90th percentile"
-    kinds = ("local", "global", "personal")
     rows = [
-        (
-            family.method,
-            alpha_label(family.alpha),
-            *(cell(family, kind) for kind in kinds),
-        )
+        (family.method, alpha_label(family.alpha), *(cell(family, kind) for kind in KINDS))
         for family in found
     ]
     title = f"{part.capitalize()} {metric} over clients: mean / {unlucky}"
-    return Table(title, ("method", "alpha", *kinds), rows)
+    return Table(title, ("method", "alpha", *KINDS), rows)
+
+
+def scored_part(record: Record) -> str | None:
+    """The part of the data on which the clients' models were scored, the more honest first."""
+    parts = ("test", "validation", "train")
+    return next((part for part in parts if f"{part}_personal" in record.clients), None)
 
 
 def certificates(records: Sequence[Record]) -> Table:
     """The Lyapunov function against the theorem's bound: the worst seed of each."""
 
     def row(family: Family) -> tuple[str, ...]:
-        made = [record.summary["certificate"] for record in family.records]
-        if None in made:
+        made = [record.summary.get("certificate") for record in family.records]
+        known = [certificate for certificate in made if certificate is not None]
+        if len(known) < len(made):
             return family.method, alpha_label(family.alpha), "no guarantee", "", ""
-        worst = max(made, key=lambda certificate: certificate["worst_ratio"])
+        worst = max(known, key=lambda certificate: certificate["worst_ratio"])
         ratio, holds = f"{worst['worst_ratio']:.3f}", "yes" if worst["holds"] else "no"
         return family.method, alpha_label(family.alpha), ratio, str(worst["worst_round"]), holds
 

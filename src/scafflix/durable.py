@@ -12,15 +12,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors import SafetensorError, safe_open
 
 from scafflix.errors import ScafflixError
 
@@ -32,6 +31,7 @@ Facts = dict[str, Any]  # what JSON can hold
 Hook = Callable[[str], None]  # told of every moment at which a crash would matter
 
 SUFFIX = ".safetensors"
+_LETTERS = {"f": "F", "i": "I", "u": "U"}  # of NumPy's types in safetensors
 
 
 class DamagedError(ScafflixError):
@@ -43,26 +43,37 @@ def quiet(moment: str) -> None:
 
 
 def write(path: Path, facts: Facts, arrays: Sequence[NDArray[Any]], hook: Hook = quiet) -> None:
-    """Replace the file by these facts and arrays."""
+    """Replace the file by these facts and arrays, without another copy of them in memory."""
     tensors = {f"{k:06d}": np.ascontiguousarray(array) for k, array in enumerate(arrays)}
     text = json.dumps(facts, allow_nan=False)
     note = {"facts": text, "sha256": _checksum(text, tensors)}
-    put(path, save(tensors, note), hook)
+    header: dict[str, Any] = {"__metadata__": note}
+    end = 0
+    for name, array in tensors.items():
+        first, end = end, end + array.nbytes
+        shape, kind = list(array.shape), _kind(array.dtype)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [first, end]}
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    buffers = [_bytes(array) for array in tensors.values()]
+    put(path, (len(head).to_bytes(8, "little"), head, *buffers), hook)
 
 
-def put(path: Path, content: bytes, hook: Hook = quiet) -> None:
+def put(path: Path, content: Iterable[bytes | memoryview], hook: Hook = quiet) -> None:
     """Replace a file by these bytes."""
     aside = path.with_name(f".{path.name}.part")
     hook(f"before {path.name}")
     try:
         with aside.open("wb") as file:
-            file.write(content)
+            file.writelines(content)
             file.flush()
             os.fsync(file.fileno())
         hook(f"aside {path.name}")
         os.replace(aside, path)
-        _flush_folder(path.parent)
+        flush_folder(path.parent)
     except OSError as error:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)  # on a full disk, its place is wanted
         raise ScafflixError(f"{path} cannot be written: {error.strerror}.") from None
     hook(f"after {path.name}")
 
@@ -80,27 +91,22 @@ def append(path: Path, line: str, hook: Hook = quiet) -> None:
     hook(f"after {path.name}")
 
 
-def read(path: Path) -> tuple[Facts, Arrays] | None:
-    """What was written last; None where nothing was."""
+def read(path: Path, advice: str = "") -> tuple[Facts, Arrays] | None:
+    """What was written last; None where nothing was; with advice for when it is damaged."""
     try:
-        content = path.read_bytes()
+        with safe_open(path, framework="numpy") as file:
+            note = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        whole = note["sha256"] == _checksum(note["facts"], tensors)
+        facts = json.loads(note["facts"])
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ScafflixError(f"{path} cannot be read: {error.strerror}.") from None
-    try:
-        length = int.from_bytes(content[:8], "little")
-        note = json.loads(content[8 : 8 + length])["__metadata__"]
-        tensors = load(content)
-        whole = note["sha256"] == _checksum(note["facts"], tensors)
-        facts = json.loads(note["facts"])
+        raise ScafflixError(f"{path} cannot be read: {error.strerror or error}.") from None
     except (ValueError, KeyError, TypeError, SafetensorError):
         whole = False
     if not whole:
-        raise DamagedError(
-            f"{path} is damaged: it does not match its checksum. Move it away; a client without "
-            "its state comes back by the server's mirror or by a new epoch."
-        )
+        raise DamagedError(f"{path} is damaged: it does not match its checksum.{advice}")
     return facts, tuple(tensors[name] for name in sorted(tensors))
 
 
@@ -141,11 +147,22 @@ def _checksum(text: str, tensors: Mapping[str, NDArray[Any]]) -> str:
     for name in sorted(tensors):
         array = tensors[name]
         found.update(f"{name} {array.dtype} {array.shape}".encode())
-        found.update(np.ascontiguousarray(array).data if array.size else b"")
+        found.update(_bytes(array))
     return found.hexdigest()
 
 
-def _flush_folder(folder: Path) -> None:
+def _kind(dtype: np.dtype[Any]) -> str:
+    """Such as F32."""
+    return "BOOL" if dtype.kind == "b" else f"{_LETTERS[dtype.kind]}{8 * dtype.itemsize}"
+
+
+def _bytes(array: NDArray[Any]) -> memoryview:
+    """The array's own memory."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def flush_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)

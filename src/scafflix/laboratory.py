@@ -17,32 +17,35 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
 
-from scafflix import data, gradients
+from scafflix import durable, gradients
+from scafflix.building import load_data, make_method
+from scafflix.checkpoint import NOWHERE, Checkpoints
 from scafflix.cohorts.curvature import curvatures, individual_stepsizes
-from scafflix.cohorts.digest import digest_of
 from scafflix.cohorts.evaluation import Scores, evaluate
 from scafflix.cohorts.optima import LocalOptima, Recipe, local_optima
 from scafflix.cohorts.problem import NetworkProblem
 from scafflix.cohorts.recording import Member, check_keep, record
-from scafflix.cohorts.store import disk_errors
-from scafflix.cohorts.training import Progress, Schedule, train
+from scafflix.cohorts.store import Store, disk_errors
+from scafflix.cohorts.training import Schedule, Trained, train
 from scafflix.config import ProblemConfig, RunConfig, TrainingConfig, build, plain
 from scafflix.data import Federation
 from scafflix.data.catalogue import cache_folder
+from scafflix.digest import digest_of
 from scafflix.engine.recording import versions
 from scafflix.errors import ScafflixError
-from scafflix.methods import METHODS, PACED, Method
+from scafflix.methods import Method
 from scafflix.models import NETWORKS
 from scafflix.models.network import Network, Params
 from scafflix.personalize import read_alpha
+from scafflix.progress import Progress
 from scafflix.record import Record, new_folder
 from scafflix.theory import without_theory
 
 BATCH, PROBABILITY, STEPSIZE, COHORT, SHARE = 20, 0.2, 0.1, 10, 0.1
 LARGEST_IN_MEMORY = 4 * 2**30  # bytes of client states
-RECIPE = 1  # to be raised when the same configuration gives another record
+RECIPE = 2  # to be raised when the same configuration gives another record
+STATES = "states.f32"
 
 
 class Start(NamedTuple):
@@ -61,7 +64,7 @@ def resolve(config: Any) -> Any:
         "validation": SHARE if config.validation is None else config.validation,
         "batch": batch,
         "p": PROBABILITY if config.p == "auto" else config.p,
-        "pace": "actual" if config.pace == "auto" else config.pace,
+        "pace": "cautious" if config.pace == "auto" else config.pace,
     }
     if config.min_examples is None and isinstance(batch, int):
         filled["min_examples"] = batch
@@ -73,17 +76,17 @@ def resolve(config: Any) -> Any:
 class Laboratory:
     """A network on a federation, and what the runs on it share."""
 
-    def __init__(self, problem: NetworkProblem) -> None:
-        self.problem = problem
+    def __init__(self, problem: NetworkProblem, checkpoints: Checkpoints = NOWHERE) -> None:
+        self.problem, self.checkpoints = problem, checkpoints
         self._made: dict[Any, Any] = {}
 
     @classmethod
-    def of(cls, config: TrainingConfig) -> Laboratory:
+    def of(cls, config: TrainingConfig, checkpoints: Checkpoints = NOWHERE) -> Laboratory:
         """For the problem that a configuration names."""
         config = resolve(config)
         federation = load_federation(config)
         network = build_network(config.model, federation)
-        return cls(NetworkProblem(federation, network, config.l2 or 0.0))
+        return cls(NetworkProblem(federation, network, config.l2 or 0.0), checkpoints)
 
     def run(self, config: RunConfig, progress: Progress | None = None) -> Record:
         """One run."""
@@ -99,25 +102,21 @@ class Laboratory:
         if config.individual:
             curvature = self._once(self._curvature, _local_keys(config), progress)
         method = _method(config, alpha, curvature)
-        with self._schedule(config, alpha) as schedule:
-            x_star = None if local is None else local.x_star
-            trained = train(self.problem, method, alpha, x_star, start.x, schedule, progress)
-            member = Member(
-                method, alpha, local, alone, curvature, schedule, start.rounds, start.bits
-            )
-            return record(self.problem, member, trained, config.keep, plain(config))
+        x_star = None if local is None else local.x_star
+        schedule, trained = self._train(config, method, alpha, x_star, start.x, progress)
+        member = Member(method, alpha, local, alone, curvature, schedule, start.rounds, start.bits)
+        return record(self.problem, member, trained, config.keep, plain(config))
 
     def cached_run(self, config: RunConfig, progress: Progress | None = None) -> Record:
         """One run without its models, from the cache if it was made before."""
         config = resolve(replace(config, keep="none"))
-        asked = {name: value for name, value in plain(config).items() if name != "data"}
-        asked["alpha"] = read_alpha(config.alpha, self.problem.n).tolist()
-        name = digest_of(self.problem.digest, versions()["scafflix"], RECIPE, asked)
+        name = digest_of(self.problem.digest, versions()["scafflix"], RECIPE, self._asked(config))
         folder = cache_folder() / "runs" / name
         if not (folder / "summary.json").exists():
             made = self.run(config, progress)
             with new_folder(folder, force=True) as aside:
                 made.write(aside)
+            self.checkpoints.announce()
         return replace(Record.load(folder), config=plain(config))
 
     def _once(
@@ -127,9 +126,39 @@ class Laboratory:
             self._made[make.__name__, keys] = make(RunConfig(**dict(keys)), progress)
         return self._made[make.__name__, keys]
 
+    def _asked(self, config: RunConfig) -> dict[str, Any]:
+        """What a run is determined by, besides the problem."""
+        asked = {name: value for name, value in plain(config).items() if name != "data"}
+        return asked | {"alpha": read_alpha(config.alpha, self.problem.n).tolist()}
+
+    def _train(
+        self,
+        config: RunConfig,
+        method: Method,
+        alpha: NDArray[np.float64],
+        x_star: Store | None,
+        start: Params,
+        progress: Progress | None,
+    ) -> tuple[Schedule, Trained]:
+        """The rounds, with checkpoints where they are kept."""
+        name = f"{config.method}-{digest_of(self._asked(config))[:12]}"
+        checkpoints = self.checkpoints.within(name)
+        identity: dict[str, Any] = {}
+        if checkpoints.folder is not None:
+            shapes = [list(leaf.shape) for leaf in jax.tree.leaves(self.problem.template)]
+            identity = {"model": self.problem.network.name, "arrays": shapes}
+            identity |= {"clients": self.problem.n, "digest of data and model": self.problem.digest}
+        with self._schedule(config, alpha, checkpoints) as schedule:
+            trail = checkpoints.trail(identity)
+            parts = (self.problem, method, alpha, x_star, start, schedule)
+            return schedule, train(*parts, progress, trail)
+
     @contextmanager
-    def _schedule(self, config: RunConfig, alpha: NDArray[np.float64]) -> Iterator[Schedule]:
-        """With a place on the disk, for as long as the run takes, where the states are large."""
+    def _schedule(
+        self, config: RunConfig, alpha: NDArray[np.float64], checkpoints: Checkpoints
+    ) -> Iterator[Schedule]:
+        """With a place on the disk where the states are large: beside the checkpoints, or for as
+        long as the run takes."""
         if config.store not in ("auto", "memory", "disk"):
             raise ScafflixError(f"store is {config.store!r}; it must be auto, memory or disk.")
         active = int((alpha > 0).sum())
@@ -143,12 +172,16 @@ class Laboratory:
         large = 4 * self.problem.n * self.problem.size > LARGEST_IN_MEMORY
         if config.store == "memory" or (config.store == "auto" and not large):
             yield schedule
-            return
-        states = cache_folder() / "states"
-        with disk_errors(states):
-            states.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(dir=states) as place:
-                yield replace(schedule, store=Path(place) / "states.f32")
+        elif checkpoints.folder is not None:
+            checkpoints.announce()
+            yield replace(schedule, store=checkpoints.folder / STATES)
+        else:
+            states = cache_folder() / "states"
+            with disk_errors(states):
+                states.mkdir(parents=True, exist_ok=True)
+                place = TemporaryDirectory(dir=states)
+            with place as folder:
+                yield replace(schedule, store=Path(folder) / STATES)
 
     def _start(self, config: RunConfig, progress: Progress | None) -> Start:
         """The common random start, or the model after the warm-up from it."""
@@ -158,14 +191,14 @@ class Laboratory:
         if config.optima != "warm":
             return Start(x, 0, (0, 0))
         name = digest_of(self.problem.digest, RECIPE, _start_keys(config)[1:])
-        file = cache_folder() / "warm" / f"{name}.safetensors"
-        leaves, structure = jax.tree.flatten(x)
+        file = cache_folder() / "warm" / f"{name}{durable.SUFFIX}"
+        structure = jax.tree.structure(x)
         rounds = config.rounds
         alpha = np.ones(self.problem.n)
         method = _method(config, alpha, None)
         if not file.exists():
-            with self._schedule(replace(config, every=rounds), alpha) as schedule:
-                trained = train(self.problem, method, alpha, None, x, schedule, progress)
+            once = replace(config, every=rounds)
+            _, trained = self._train(once, method, alpha, None, x, progress)
             if trained.divergence is not None:
                 raise ScafflixError(
                     f"The warm-up diverged in round {trained.divergence.round} at client "
@@ -173,29 +206,17 @@ class Laboratory:
                 )
             found = jax.tree.leaves(trained.x)
             bits = [int(trained.metrics[name][-1]) for name in ("bits_up", "bits_down")]
-            arrays = {str(number): np.asarray(leaf) for number, leaf in enumerate(found)}
-            aside = file.with_suffix(".part")
-            with disk_errors(file):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                save_file(arrays | {"bits": np.array(bits)}, aside)
-                aside.replace(file)
-        kept = load_file(file)
-        up, down = kept["bits"].tolist()
-        x = jax.tree.unflatten(structure, [kept[str(number)] for number in range(len(leaves))])
-        return Start(x, rounds, (up, down))
+            durable.new_folder(file.parent)
+            durable.write(file, {"bits": bits}, [np.asarray(leaf) for leaf in found])
+        kept = durable.read(file, " Remove it.")
+        assert kept is not None
+        facts, arrays = kept
+        up, down = facts["bits"]
+        return Start(jax.tree.unflatten(structure, arrays), rounds, (up, down))
 
     def _local(self, config: RunConfig, progress: Progress | None) -> LocalOptima:
-        stepsize = config.optima_stepsize
-        if isinstance(stepsize, str) and stepsize != "auto":
-            raise ScafflixError(f"optima_stepsize is {stepsize!r}; it must be auto or a number.")
-        recipe = Recipe(
-            stepsize=None if isinstance(stepsize, str) else stepsize,
-            batch=config.optima_batch,
-            steps=config.optima_steps,
-            seed=config.model_seed,
-        )
         start = self._once(self._start, _start_keys(config), progress)
-        return local_optima(self.problem, start.x, recipe, progress)
+        return local_optima(self.problem, start.x, recipe_of(config), progress)
 
     def _alone(self, config: RunConfig, progress: Progress | None) -> Scores:
         """The local optima on held-out data."""
@@ -230,22 +251,24 @@ def train_network(
     return Laboratory(problem).run(build(RunConfig, {**named, **settings}), progress)
 
 
+def recipe_of(config: TrainingConfig) -> Recipe:
+    """How the local optima are looked for."""
+    stepsize = config.optima_stepsize
+    if isinstance(stepsize, str) and stepsize != "auto":
+        raise ScafflixError(f"optima_stepsize is {stepsize!r}; it must be auto or a number.")
+    return Recipe(
+        stepsize=None if isinstance(stepsize, str) else stepsize,
+        batch=config.optima_batch,
+        steps=config.optima_steps,
+        seed=config.model_seed,
+    )
+
+
 def load_federation(config: ProblemConfig) -> Federation:
     """The data of a network: without a test part of their own, a share becomes it."""
-    options: dict[str, Any] = {
-        "clients": config.clients,
-        "split": config.split,
-        "validation": config.validation,
-        "min_examples": config.min_examples,
-        "seed": config.data_seed,
-        "features": config.features,
-        "label": config.label,
-        "intercept": config.intercept,
-        "scale": config.scale,
-    }
-    federation = data.load(config.data, test=config.test or 0.0, **options)
+    federation = load_data(config)
     if federation.test is None and config.test is None:
-        federation = data.load(config.data, test=SHARE, **options)
+        federation = load_data(config, test=SHARE)
     return federation
 
 
@@ -275,14 +298,9 @@ def _method(
     config: RunConfig, alpha: NDArray[np.float64], curvature: NDArray[np.float64] | None
 ) -> Method:
     """A method by name, with a common learning rate gamma or individual gamma_i."""
-    if config.method not in METHODS:
-        raise ScafflixError(f"method is {config.method!r}; it must be one of {', '.join(METHODS)}.")
-    stepsize, p = config.stepsize, config.p
+    stepsize, n = config.stepsize, len(alpha)
     if isinstance(stepsize, str) or not 0 < stepsize < np.inf:
         raise ScafflixError(f"stepsize is {stepsize!r}; for a network it must be a number above 0.")
-    if isinstance(p, str):
-        raise ScafflixError(f"p is {p!r}; it must be auto or a number in (0, 1].")
-    n = len(alpha)
     gamma = np.full(n, float(stepsize))
     if curvature is not None:
         gamma = individual_stepsizes(float(stepsize), curvature)
@@ -294,9 +312,9 @@ def _method(
         alpha = np.where(active, alpha, alpha[active].max())
     else:
         alpha = np.ones(n)
-    plan = without_theory(alpha, gamma, float(p), gradients.gradient(config.batch))
-    options = {"pace": config.pace} if config.method in PACED else {}
-    return METHODS[config.method](plan, p=float(p), **options)
+    p: Any = config.p
+    plan = without_theory(alpha, gamma, p, gradients.gradient(config.batch))
+    return make_method(plan, config.method, "auto", p, config.pace)
 
 
 def _start_keys(config: RunConfig) -> tuple[Any, ...]:

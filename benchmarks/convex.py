@@ -1,51 +1,45 @@
 """Figure 1: how long the whole takes from a cold start, and how fast an iteration is.
 
-1. `scafflix reproduce fig1` in a new process: seconds and peak memory, everything included.
-2. One local iteration of one run: the sweep of Figure 1 (5 alphas, 3 seeds, individual and
-   common stepsizes: 30 runs of Scafflix) against a plain NumPy loop over clients that does the
-   same work for one of them (steps, communications, gap and gradient norm each round). Both in
-   this process, interleaved, the best of several repetitions.
-
-    python benchmarks/fig1.py [--repeat 5] [--json FILE]
+One local iteration of one run: the sweep of Figure 1 (5 alphas, 3 seeds, individual and common
+stepsizes: 30 runs of Scafflix) against a plain NumPy loop over clients that does the same work for
+one of them (steps, communications, gap and gradient norm each round), interleaved in this process.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import platform
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import scafflix as sx
 from scafflix import experiment
 from scafflix.config import CompareConfig, build
+from scafflix.engine.compilation import COMPILATIONS
 from scafflix.problem import Problem
 from scafflix.record import Record
 
 
 def cold() -> dict[str, float]:
-    """A new process, with nothing compiled before."""
+    """`scafflix reproduce fig1` in a new process, with nothing compiled before."""
+    command = Path(sys.executable).with_name("scafflix")
     with tempfile.TemporaryDirectory() as folder:
-        command = Path(sys.executable).with_name("scafflix")
         began = time.perf_counter()
         subprocess.run(
             [command, "reproduce", "fig1", "--out", Path(folder) / "fig1"],
             check=True,
             stdout=subprocess.DEVNULL,
+            env={**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"},
         )
         seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    return {"seconds": seconds, "peak_megabytes": peak}
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    return {"seconds": seconds, "peak_bytes": peak}
 
 
 class NumpyLoop:
@@ -62,15 +56,16 @@ class NumpyLoop:
         self.steps = record.metrics["local_steps"][1:]
         self.alpha, self.l2, self.p = alpha, problem.l2, record.summary["p"]
 
-    def gradient(self, i: int, x: np.ndarray) -> np.ndarray:
+    def gradient(self, i: int, x: Any) -> Any:
         z = self.b[i] * (self.A[i] @ x)
         return self.A[i].T @ (-self.b[i] / (1 + np.exp(z))) / len(z) + self.l2 * x
 
-    def value(self, i: int, x: np.ndarray) -> float:
+    def value(self, i: int, x: Any) -> float:
         z = self.b[i] * (self.A[i] @ x)
         return float(np.mean(np.logaddexp(0, -z)) + 0.5 * self.l2 * x @ x)
 
     def run(self) -> tuple[int, float]:
+        """Iterations made, and the last objective."""
         n, alpha, gamma = len(self.A), self.alpha, self.gamma
         weight = alpha**2 / gamma
         x = [np.ones(self.A[0].shape[1]) for _ in range(n)]
@@ -91,7 +86,8 @@ class NumpyLoop:
         return int(self.steps.sum()), float(value)
 
 
-def per_iteration(data: str, settings: dict[str, object], repeat: int) -> dict[str, float]:
+def panel(data: str, settings: dict[str, object], repeat: int) -> dict[str, Any]:
+    """Milliseconds an iteration of one run: in the sweep, alone, and in the loop."""
     config = build(CompareConfig, {**settings, "data": data})
     problem = experiment.build_problem(config)
     local = sx.personalize(problem, 1.0)
@@ -102,67 +98,46 @@ def per_iteration(data: str, settings: dict[str, object], repeat: int) -> dict[s
         for stepsize in (None, plan.gamma.min()):
             method = sx.scafflix(plan, stepsize)
             runs += [sx.Run(person, method, seed) for seed in range(config.seeds)]
+    compiled = COMPILATIONS.seconds
     records = sx.sweep(problem, runs, rounds=config.rounds, scores=False)
+    compiled = COMPILATIONS.seconds - compiled
     one = 2 * config.seeds  # the second alpha, individual stepsizes, the first seed
     loop = NumpyLoop(problem, records[one], config.alphas[1])
-    value = records[one].metrics["objective_gap"][-1]
+    gap = records[one].metrics["objective_gap"][-1]
     iterations = sum(record.summary["iterations"] for record in records)
-    ours, alone, theirs = [], [], []
     sx.sweep(problem, [runs[one]], rounds=config.rounds, scores=False)  # compiles
+    ours, alone, theirs = [], [], []
+    reached = 0.0
     for _ in range(repeat):
         again = sx.sweep(problem, runs, rounds=config.rounds, scores=False)
-        ours.append(again[0].summary["seconds"] * len(runs) / iterations)
+        ours.append(1e3 * again[0].summary["seconds"] * len(runs) / iterations)
         (single,) = sx.sweep(problem, [runs[one]], rounds=config.rounds, scores=False)
-        alone.append(single.summary["seconds"] / single.summary["iterations"])
+        alone.append(1e3 * single.summary["seconds"] / single.summary["iterations"])
         began = time.perf_counter()
         done, reached = loop.run()
-        theirs.append((time.perf_counter() - began) / done)
+        theirs.append(1e3 * (time.perf_counter() - began) / done)
     (optimum,) = sx.engine.planning.optima(problem, [runs[one].person])
-    assert abs(reached - float(optimum.value) - value) < 1e-12, "the two computed something else"
+    assert abs(reached - float(optimum.value) - gap) < 1e-12, "the two computed something else"
     return {
-        "runs": len(runs),
         "iterations": iterations,
-        "scafflix_ms": 1e3 * min(ours),
-        "scafflix_alone_ms": 1e3 * min(alone),
-        "numpy_ms": 1e3 * min(theirs),
+        "compile_seconds": compiled,
+        "operations": 4
+        * int(problem.federation.train.features.nnz),  # two products of an iteration
+        "sweep_ms": ours,
+        "alone_ms": alone,
+        "numpy_ms": theirs,
         "ratio": min(theirs) / min(ours),
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+def measure(repeat: int, quick: bool) -> dict[str, Any]:
+    """All panels of Figure 1; one, and no cold start, to try it."""
     settings = experiment.figure_settings("fig1")
     panels = settings.pop("panels")
-    whole = cold()
-    rows = {data: per_iteration(data, settings, arguments.repeat) for data in panels}
+    rows = {data: panel(data, settings, repeat) for data in panels[: 1 if quick else None]}
     total = {
-        side: sum(row["iterations"] * row[f"{side}_ms"] for row in rows.values())
-        for side in ("scafflix", "numpy")
+        side: sum(row["iterations"] * min(row[f"{side}_ms"]) for row in rows.values())
+        for side in ("sweep", "numpy")
     }
-    console = Console()
-    console.print(
-        f"reproduce fig1, cold: {whole['seconds']:.1f} s, {whole['peak_megabytes']:.0f} MB "
-        f"({os.cpu_count()} cores, {platform.processor() or platform.machine()})"
-    )
-    table = Table(title="Milliseconds per local iteration of one run", title_justify="left")
-    for name in ("data", "NumPy loop", "scafflix alone", "in the sweep", "times faster"):
-        table.add_column(name, justify="left" if name == "data" else "right")
-    for data, row in rows.items():
-        table.add_row(
-            data,
-            *(f"{row[name]:.3f}" for name in ("numpy_ms", "scafflix_alone_ms", "scafflix_ms")),
-            f"{row['ratio']:.1f}",
-        )
-    overall = total["numpy"] / total["scafflix"]
-    table.add_row("all of Figure 1", "", "", "", f"{overall:.1f}")
-    console.print(table)
-    if arguments.json:
-        result = {"cold": whole, "per_iteration": rows, "overall_ratio": overall}
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    whole = {} if quick else {"cold": cold()}
+    return {"panels": rows, "ratio": total["numpy"] / total["sweep"], **whole}

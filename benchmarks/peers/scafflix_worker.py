@@ -1,0 +1,108 @@
+"""scafflix: `peers.scafflix_worker FOLDER METHOD`, with the state of every client in memory."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.tree_util import Partial
+
+import scafflix as sx
+from peers.task import LOOKED_AT, Ran, Run, Task, serve
+from scafflix import gradients, theory
+from scafflix.cohorts import training
+from scafflix.cohorts.evaluation import Scores
+from scafflix.cohorts.store import Store
+from scafflix.cohorts.training import Schedule, train
+from scafflix.data.federation import Examples, Federation
+from scafflix.methods import Method
+from scafflix.models.network import Network, mean_loss
+
+ALPHA = 0.5
+
+
+def network_of(task: Task) -> Network:
+    if task.recipe.model == "logistic":
+        return sx.models.dense(task.inputs.shape[1], task.recipe.classes, hidden=())
+    return sx.models.NETWORKS[task.recipe.model]()
+
+
+def federation_of(task: Task) -> Federation:
+    """All examples for training; a few of the first client's again, as something to look at."""
+    few = min(int(task.offsets[1]), 10)
+    inputs, labels = np.asarray(task.inputs), np.asarray(task.labels)
+    test = Examples(inputs[:few], labels[:few], np.minimum(task.offsets, few))
+    names = tuple(map(str, range(task.clients)))
+    return Federation(task.recipe.name, names, Examples(inputs, labels, task.offsets), test)
+
+
+def always(steps: int, uniforms: Any) -> Any:
+    return np.full(len(uniforms), steps)
+
+
+def fixed_steps(name: str, task: Task, alpha: float) -> Method:
+    """A method with the same number of local steps in every round, as the peers have it."""
+    n, recipe = task.clients, task.recipe
+    alphas, gammas = np.full(n, alpha), np.full(n, recipe.rate)
+    p = 1 / recipe.steps
+    plan = theory.without_theory(alphas, gammas, p, gradients.Minibatch(recipe.batch))
+    options = {"pace": "actual"} if name == "scafflix" else {}
+    made = sx.METHODS[name](plan, p=p, **options)
+    return replace(made, local_steps=Partial(always, recipe.steps))
+
+
+def filled(store: Store, params: Any) -> Store:
+    """The same tree for every client, written a block at a time."""
+    everyone = np.arange(store.clients)
+    for clients in np.array_split(everyone, -(-store.clients // 10_000)):
+        shape = (len(clients),)
+        copies = jax.tree.map(partial(lambda n, x: np.broadcast_to(x, n + x.shape), shape), params)
+        store.write(clients, copies)
+    return store
+
+
+def not_looked_at(problem: sx.NetworkProblem, *_: Any) -> Scores:
+    """Scores that nobody computes: rounds are timed, and evaluating a million clients is long."""
+    return Scores(*np.ones((3, problem.n)))
+
+
+def prepare(task: Task) -> Run:
+    training.evaluate = not_looked_at
+    problem = sx.NetworkProblem(federation_of(task), network_of(task))
+    name = sys.argv[2]
+    start = problem.start(0)
+    # Scafflix mixes with local optima, here the common start, and reads one for each client
+    personal = name == "scafflix"
+    share = ALPHA if personal else 1.0
+    method = fixed_steps(name, task, share)
+    x_star = filled(Store(problem.template, problem.n), start) if personal else None
+    alpha = np.full(problem.n, share)
+    first = np.asarray(task.inputs[:LOOKED_AT]), np.asarray(task.labels[:LOOKED_AT])
+
+    def loss(x: Any) -> float:
+        mixed = jax.tree.map(lambda mine, common: share * mine + (1 - share) * common, x, start)
+        return float(mean_loss(problem.network, mixed, *first))
+
+    def run(rounds: int) -> Ran:
+        ends: list[float] = []
+        # the first round and the last, around which a run begins and ends, are left out
+        schedule = Schedule(rounds=rounds + 2, cohort=task.recipe.cohort, every=rounds + 2)
+        began = time.perf_counter()
+        trained = train(
+            problem, method, alpha, x_star, start, schedule,
+            lambda *_: ends.append(time.perf_counter()),
+        )  # fmt: skip
+        assert trained.divergence is None, trained.divergence
+        seconds = (ends[rounds] - ends[0]) / rounds
+        return Ran(seconds, loss(start), loss(trained.x), ends[0] - began)
+
+    return run
+
+
+if __name__ == "__main__":
+    serve(prepare)

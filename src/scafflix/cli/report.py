@@ -1,0 +1,57 @@
+"""`scafflix report` and `track`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scafflix.cli.display import wrote
+from scafflix.errors import ScafflixError
+from scafflix.record import Record, runs_in
+
+Folders = Annotated[
+    list[Path], typer.Argument(help="Folders of runs, or that hold such.", metavar="DIR...")
+]
+
+
+def report(
+    folders: Folders,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Page to write.", metavar="FILE")] = Path(
+        "report.html"
+    ),
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(help="Objective gap up to which rounds and megabytes are counted."),
+    ] = None,
+) -> None:
+    """One self-contained page from the records of one run or many."""
+    from scafflix.report import page
+
+    places = [place for folder in folders for place in runs_in(folder)]
+    records = [Record.load(place, models=False) for place in places]
+    names = ", ".join(dict.fromkeys(Path(record.config["data"]).name for record in records))
+    try:
+        page.write(records, out, title or f"Runs on {names}", target)
+    except OSError as error:
+        raise ScafflixError(f"{out} cannot be written: {error.strerror}.") from None
+    wrote("report", out)
+
+
+def track(
+    folders: Folders,
+    to: Annotated[str, typer.Option(help="tensorboard, mlflow or wandb.")],
+    where: Annotated[
+        str, typer.Option(help="Folder to write to; for MLflow also the address of a server.")
+    ] = "tracked",
+) -> None:
+    """Show records to a tracker: TensorBoard, MLflow or Weights & Biases, offline."""
+    from scafflix import trackers
+
+    for folder in folders:
+        for place in runs_in(folder):
+            name = str(place.absolute().relative_to(folder.absolute().parent)).replace("/", "-")
+            trackers.track(Record.load(place, models=False), to, where, name)
+            wrote(name, Path(where))

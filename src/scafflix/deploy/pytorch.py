@@ -1,0 +1,210 @@
+"""A user's PyTorch module on a node. PyTorch is an optional extra: `scafflix[torch]`.
+
+In a file of the user's that every node can import:
+
+    learner = torch_learner(lambda: nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)))
+
+and `scafflix deploy node --learner FILE:learner`. The module computes losses and gradients, in
+float32; the method's lines and the protocol are those of every other model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scafflix import gradients
+from scafflix.cohorts.optima import Recipe
+from scafflix.data.federation import Examples, Federation
+from scafflix.deploy.configuration import DeployConfig
+from scafflix.deploy.descent import descend
+from scafflix.deploy.examples import load_examples, numbered
+from scafflix.deploy.learner import Place, Scales, own_gradient
+from scafflix.digest import digest_of
+from scafflix.engine.streams import Stream
+from scafflix.errors import ScafflixError
+from scafflix.gradients import Gradient, Minibatch
+from scafflix.laboratory import recipe_of, resolve
+from scafflix.vector import Vector
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+MakeModule = Callable[[], "nn.Module"]
+Loss = Callable[["Tensor", "Tensor"], "Tensor"]  # (outputs, labels) -> mean over a batch
+Score = Callable[["Tensor", "Tensor"], "Tensor"]
+
+AT_ONCE = 1024  # examples of one evaluation
+
+
+def torch_learner(
+    make: MakeModule, loss: Loss | None = None, score: Score | None = None
+) -> Callable[[Path, DeployConfig], TorchLearner]:
+    """What a node's `learner` names: from its file and the configuration to its f_i.
+
+    `loss` is cross-entropy and `score` accuracy unless others are given; the labels are then
+    classes, which `loss` takes as 0, 1, ... A loss of the user's own takes them as they are.
+    """
+
+    def of(path: Path, config: DeployConfig) -> TorchLearner:
+        config = resolve(config)
+        federation = load_examples(config, path, network=True)
+        if loss is None:
+            federation, _ = numbered(federation, config.classes)
+        return TorchLearner(
+            federation,
+            make,
+            loss,
+            score,
+            l2=config.l2 or 0.0,
+            gradient=gradients.gradient(config.batch),
+            recipe=recipe_of(config),
+        )
+
+    return of
+
+
+class TorchLearner:
+    """f_i of a module; no theory gives its stepsize, so the server must.
+
+    The module is made with the recipe's seed, so that every node starts from the same point.
+    """
+
+    scales = Scales()
+
+    def __init__(
+        self,
+        federation: Federation,
+        make: MakeModule,
+        loss: Loss | None = None,
+        score: Score | None = None,
+        *,
+        l2: float = 0.0,
+        gradient: Gradient | None = None,
+        recipe: Recipe | None = None,
+    ) -> None:
+        try:
+            import torch
+        except ImportError:
+            raise ScafflixError(
+                "PyTorch is not installed; give pip install 'scafflix[torch]'."
+            ) from None
+        self._gradient = own_gradient(gradient, federation)
+        self.federation, self.l2, self.recipe = federation, l2, recipe or Recipe()
+        self._loss = loss or torch.nn.functional.cross_entropy
+        self._score = score or _accuracy
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.recipe.seed)
+            self.module = make().float()
+        if list(self.module.buffers()):
+            raise ScafflixError(
+                "The module has buffers, such as the running means of BatchNorm, which are no "
+                "parameters and would not be averaged; use GroupNorm or LayerNorm, say."
+            )
+        self._start = Vector(tuple(p.detach().numpy().copy() for p in self.module.parameters()))
+
+    @property
+    def examples(self) -> int:
+        return int(self.federation.train.counts[0])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        parts = [
+            array
+            for name, part in self.federation.parts.items()
+            for array in (name, part.features, part.labels)
+        ]
+        settings = [str(self.module), repr(self.l2), repr(self.recipe)]
+        return digest_of(settings, *self._start.tree, *parts)
+
+    def start(self) -> Vector:
+        return self._start
+
+    def gradient(self, point: Vector, place: Place) -> Vector:
+        seed = (place.seed, int(Stream.GRADIENT), place.round, place.number, place.step)
+        size = self._gradient.size if isinstance(self._gradient, Minibatch) else None
+        return self._slope(point, self._rows(size, seed))
+
+    def loss(self, point: Vector) -> float:
+        square = sum(float(np.vdot(leaf, leaf)) for leaf in point.tree)
+        return self._mean(self._loss, point, self.federation.train) + 0.5 * self.l2 * square
+
+    def score(self, point: Vector) -> float:
+        part = self.federation.test or self.federation.train
+        return self._mean(self._score, point, part)
+
+    def optimum(self) -> Vector:
+        """By stochastic gradients from the common start, as for the simulator's networks."""
+        validation = self.federation.validation
+        if validation is None:
+            raise ScafflixError(
+                "The local optimum is stopped early by validation data, and there are none; give "
+                "validation, such as 0.1, or alpha = 1."
+            )
+
+        def slope(point: Vector, step: int) -> Vector:
+            seed = (self.recipe.seed, int(Stream.OPTIMA), step)
+            return self._slope(point, self._rows(self.recipe.batch, seed))
+
+        return descend(
+            self._start, self.recipe, slope, lambda x: self._mean(self._loss, x, validation)
+        )
+
+    def _rows(self, size: int | None, seed: Sequence[int]) -> NDArray[np.int64]:
+        """Those of a batch, drawn with replacement; or all."""
+        if size is None:
+            return np.arange(self.examples)
+        return np.random.default_rng(seed).integers(0, self.examples, size)
+
+    def _slope(self, point: Vector, rows: NDArray[np.int64]) -> Vector:
+        import torch
+
+        parameters = self._load(point)
+        inputs, labels = _tensors(self.federation.train, rows)
+        value = self._loss(self.module(inputs), labels)
+        found = torch.autograd.grad(value, parameters)
+        g = Vector(tuple(leaf.numpy() for leaf in found))
+        return g + self.l2 * point if self.l2 else g
+
+    def _mean(self, function: Loss, point: Vector, part: Examples) -> float:
+        """Of a function of outputs and labels over the examples of a part."""
+        import torch
+
+        self._load(point)
+        total, count = 0.0, len(part.labels)
+        with torch.no_grad():
+            for first in range(0, count, AT_ONCE):
+                rows = np.arange(first, min(first + AT_ONCE, count))
+                inputs, labels = _tensors(part, rows)
+                total += len(rows) * float(function(self.module(inputs), labels))
+        return total / count
+
+    def _load(self, point: Vector) -> list[Any]:
+        """The module's parameters, now at this point."""
+        import torch
+
+        parameters = list(self.module.parameters())
+        with torch.no_grad():
+            for parameter, leaf in zip(parameters, point.tree, strict=True):
+                parameter.copy_(torch.from_numpy(np.ascontiguousarray(leaf)))
+        return parameters
+
+
+def _tensors(part: Examples, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Inputs and labels of some rows: whole numbers as int64, the rest in float32."""
+    import torch
+
+    features, labels = part.features[rows], part.labels[rows]
+    features = features if isinstance(features, np.ndarray) else features.toarray()
+    kinds = [np.int64 if a.dtype.kind in "iub" else np.float32 for a in (features, labels)]
+    kinds[0] = np.float32  # also of images in bytes
+    return torch.from_numpy(features.astype(kinds[0])), torch.from_numpy(labels.astype(kinds[1]))
+
+
+def _accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
+    return (outputs.argmax(dim=1) == labels).float().mean()

@@ -1,0 +1,57 @@
+"""Who takes part in a run, agreed on before the first round."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from scafflix import durable
+from scafflix.deploy.messages import Introduction, problem_with
+from scafflix.durable import Arrays, Hook
+from scafflix.errors import ScafflixError
+
+
+class Roster(NamedTuple):
+    """Who takes part, agreed on before the first round."""
+
+    run: str
+    introductions: tuple[Introduction, ...]  # in the order of the client numbers
+
+    def save(self, folder: Path, start: Arrays, hook: Hook = durable.quiet) -> None:
+        """For a server that starts again."""
+        kept = [one._replace(start=())._asdict() for one in self.introductions]
+        facts = {"run": self.run, "introductions": kept}
+        durable.write(folder / f"roster{durable.SUFFIX}", facts, start, hook)
+
+    @staticmethod
+    def load(folder: Path) -> tuple[Roster, Arrays] | None:
+        """The roster and the start of a run in this folder, if there is one."""
+        found = durable.read(folder / f"roster{durable.SUFFIX}")
+        if found is None:
+            return None
+        facts, start = found
+        people = [Introduction(**{**one, "start": ()}) for one in facts["introductions"]]
+        return Roster(facts["run"], tuple(people)), start
+
+
+def new_roster(introductions: Sequence[Introduction]) -> Roster:
+    """A run of these clients, in this order, under a name of its own."""
+    if not introductions:
+        raise ScafflixError("No client introduced itself; start nodes first.")
+    names = Counter(one.client for one in introductions)
+    name, times = names.most_common(1)[0]
+    if times > 1:
+        raise ScafflixError(f"{times} nodes call themselves {name}; give each its own id.")
+    for one in introductions:
+        wrong = problem_with(one)
+        if wrong is not None:
+            raise ScafflixError(f"Client {one.client} introduced itself badly: {wrong.reason}")
+        if one.layout != introductions[0].layout:
+            raise ScafflixError(
+                f"Client {one.client} has models of the layout {one.layout}, client "
+                f"{introductions[0].client} of {introductions[0].layout}; they must be the same."
+            )
+    return Roster(secrets.token_hex(8), tuple(introductions))

@@ -1,0 +1,40 @@
+"""How long a run is, with whom, and how much patience the server has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scafflix.errors import ScafflixError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the operator chooses and no theory gives."""
+
+    rounds: int
+    cohort: int | None = None  # clients a round; None: all that take part
+    minimum: int | None = None  # replies without which a round is repeated; None: half a cohort
+    attempts: int = 5  # at most, for one round
+    seed: int = 0
+    mirror: bool = False  # keep every h_i here too, to give back to a client that lost its own
+    every: int = 1  # rounds between those in which clients report f_i(x~_i)
+    pace: str = ""  # of the method's control variates, if it has any
+
+    def sizes(self, n: int) -> tuple[int, int]:
+        """Of a cohort, and of the least replies to it, where n clients take part.
+
+        >>> Settings(rounds=1, cohort=3).sizes(8)
+        (3, 2)
+        """
+        size = n if self.cohort is None else self.cohort
+        least = (size + 1) // 2 if self.minimum is None else self.minimum
+        if not 1 <= size <= n:
+            raise ScafflixError(f"cohort is {size}; it must be at least 1 and at most {n}.")
+        if not 1 <= least <= size:
+            raise ScafflixError(
+                f"minimum is {least}; it must be at least 1 and at most {size}, the clients of "
+                "a round."
+            )
+        if min(self.rounds, self.attempts, self.every) < 1:
+            raise ScafflixError("rounds, attempts and every must be at least 1.")
+        return size, least

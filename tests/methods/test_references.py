@@ -1,0 +1,329 @@
+"""Every method, with every pace, against the papers' lines in NumPy and float64: in the convex
+engine, and in the rounds of sampled clients that networks go through (float32).
+
+The reference below covers sampling: only the clients of a round step, send and change their state.
+The network has a hidden layer whose backward pass is written out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import scafflix as sx
+from cases import ALPHA, Case, follow
+from scafflix.cohorts.store import Store
+from scafflix.cohorts.training import Schedule, cohort_of, train
+from scafflix.data.federation import Examples, Federation
+from scafflix.engine import streams
+from scafflix.engine.streams import Stream
+from scafflix.gradients import Exact, Minibatch
+from scafflix.methods import METHODS, PACED
+from scafflix.methods.method import PACES
+from scafflix.models.dense import dense
+from scafflix.problem import Constants
+from scafflix.theory import Plan
+
+Point = NDArray[np.float64]
+Gradient = Callable[[int, int, int, Point], Point]
+"""(client, round, step, x~) -> an estimate of grad f_i(x~)."""
+
+CHOICES = [(name, pace) for name in METHODS for pace in (PACES if name in PACED else (None,))]
+
+
+class Setting(NamedTuple):
+    """What the papers' lines take."""
+
+    alpha: Point
+    gamma: Point  # Scafflix's stepsizes on f_i; those on f~_i are gamma_i / alpha_i^2
+    p: float
+    pace: str | None
+    beta: float  # Nesterov's momentum
+    x_star: Point  # [clients, numbers]
+    gradient: Gradient
+    cohorts: Sequence[Sequence[int]]  # who takes part in each round
+    local_steps: Sequence[int]
+
+
+def factor(setting: Setting, K: int) -> float:
+    """What line 13 multiplies by: p, 1/K or the smaller."""
+    return {"expected": setting.p, "actual": 1 / K, "cautious": min(setting.p, 1 / K)}[
+        str(setting.pace)
+    ]
+
+
+def local(setting: Setting, i: int, r: int, x: Point, h: Point, step: float) -> Point:
+    """K steps x <- x - step (alpha_i g - h) on f~_i, for every method that makes them."""
+    for k in range(setting.local_steps[r]):
+        x_tilde = setting.alpha[i] * x + (1 - setting.alpha[i]) * setting.x_star[i]
+        g = setting.gradient(i, r, k, x_tilde)
+        x = x - step * (setting.alpha[i] * g - h)
+    return x
+
+
+def scafflix(setting: Setting, x: Point, h: Point) -> tuple[Point, Point]:
+    """Algorithm 1 of the paper, in its own scale."""
+    alpha, gamma, h = setting.alpha, setting.gamma, h.copy()
+    for r, cohort in enumerate(setting.cohorts):
+        x_hat = {}
+        for i in cohort:
+            x_i = x
+            for k in range(setting.local_steps[r]):
+                x_tilde = alpha[i] * x_i + (1 - alpha[i]) * setting.x_star[i]  # line 7
+                g = setting.gradient(i, r, k, x_tilde)  # line 8
+                x_i = x_i - gamma[i] / alpha[i] * (g - h[i])  # line 9
+            x_hat[i] = x_i
+        weights = {i: alpha[i] ** 2 / gamma[i] for i in cohort}
+        x = sum(weights[i] * x_hat[i] for i in cohort) / sum(weights.values())  # lines 2, 11
+        for i in cohort:  # line 13
+            rate = factor(setting, setting.local_steps[r]) * alpha[i] / gamma[i]
+            h[i] = h[i] + rate * (x - x_hat[i])
+    return x, h
+
+
+def i_scaffnew(setting: Setting, x: Point, h: Point) -> tuple[Point, Point]:
+    """Algorithm 2 of the paper on f~_i, whose control variates are alpha_i h_i."""
+    steps = setting.gamma / setting.alpha**2
+    h = setting.alpha[:, None] * h
+    for r, cohort in enumerate(setting.cohorts):
+        x_hat = {i: local(setting, i, r, x, h[i], steps[i]) for i in cohort}
+        x = sum(x_hat[i] / steps[i] for i in cohort) / sum(1 / steps[i] for i in cohort)
+        for i in cohort:
+            h[i] = h[i] + factor(setting, setting.local_steps[r]) / steps[i] * (x - x_hat[i])
+    return x, h / setting.alpha[:, None]
+
+
+def scaffnew(setting: Setting, x: Point, h: Point) -> tuple[Point, Point]:
+    """Algorithm 2 of Mishchenko et al. (2022) on f~_i: one stepsize, a plain mean."""
+    gamma = setting.gamma[0] / setting.alpha[0] ** 2
+    h = setting.alpha[:, None] * h
+    for r, cohort in enumerate(setting.cohorts):
+        x_hat = {i: local(setting, i, r, x, h[i], gamma) for i in cohort}
+        x = sum(x_hat.values()) / len(cohort)
+        for i in cohort:
+            h[i] = h[i] + factor(setting, setting.local_steps[r]) / gamma * (x - x_hat[i])
+    return x, h / setting.alpha[:, None]
+
+
+def fedavg(setting: Setting, x: Point, h: Point) -> tuple[Point, None]:
+    """McMahan et al. (2017) on f~_i: local gradient steps, a plain mean."""
+    gamma = setting.gamma[0] / setting.alpha[0] ** 2
+    for r, cohort in enumerate(setting.cohorts):
+        x = sum(local(setting, i, r, x, 0 * x, gamma) for i in cohort) / len(cohort)
+    return x, None
+
+
+def sgd(setting: Setting, x: Point, h: Point) -> tuple[Point, None]:
+    """x <- x - gamma (1/n) sum_i alpha_i g_i over the clients of a round."""
+    gamma = setting.gamma[0] / setting.alpha[0] ** 2
+    for r, cohort in enumerate(setting.cohorts):
+        x = x - gamma * mean_gradient(setting, r, cohort, x)
+    return x, None
+
+
+def nesterov(setting: Setting, x: Point, h: Point) -> tuple[Point, None]:
+    """Scheme 2.2.11 of Nesterov's lectures (2004)."""
+    gamma = setting.gamma[0] / setting.alpha[0] ** 2
+    y = x
+    for r, cohort in enumerate(setting.cohorts):
+        before, x = x, y - gamma * mean_gradient(setting, r, cohort, y)
+        y = x + setting.beta * (x - before)
+    return x, None
+
+
+def mean_gradient(setting: Setting, r: int, cohort: Sequence[int], x: Point) -> Point:
+    """(1/n) sum_i alpha_i g_i."""
+    total = np.zeros_like(x)
+    for i in cohort:
+        x_tilde = setting.alpha[i] * x + (1 - setting.alpha[i]) * setting.x_star[i]
+        total += setting.alpha[i] * setting.gradient(i, r, 0, x_tilde)
+    return total / len(cohort)
+
+
+REFERENCES: dict[str, Callable[[Setting, Point, Point], tuple[Point, Point | None]]] = {
+    "scafflix": scafflix,
+    "i_scaffnew": i_scaffnew,
+    "scaffnew": scaffnew,
+    "fedavg": fedavg,
+    "gd": sgd,
+    "sgd": sgd,
+    "nesterov": nesterov,
+}
+
+
+def test_every_method_has_a_reference() -> None:
+    assert set(REFERENCES) == set(METHODS)
+
+
+@pytest.mark.parametrize(("name", "pace"), CHOICES)
+def test_the_convex_engine_follows_the_papers_lines(
+    logistic_case: Case, name: str, pace: str | None
+) -> None:
+    case = logistic_case
+    method = METHODS[name](case.plan, **({} if pace is None else {"pace": pace}))
+    random = np.random.default_rng(5)
+    drawn = random.normal(size=(case.problem.n, *case.problem.shape))
+    h0 = np.asarray(sx.control.project(drawn, ALPHA, method.gamma))
+    course = follow(case.problem, case.person, method, h0=h0)
+    n, shape = case.problem.n, case.problem.shape
+
+    def gradient(i: int, r: int, k: int, x: Point) -> Point:
+        return case.functions[i].gradient(x.reshape(shape)).ravel()
+
+    setting = Setting(
+        ALPHA,
+        np.asarray(method.gamma),
+        float(method.p),
+        pace,
+        beta_of(method.gamma[0] / ALPHA[0] ** 2, ALPHA, case.problem.constants.mu),
+        np.asarray(case.person.x_star).reshape(n, -1),
+        gradient,
+        [range(n)] * len(course.local_steps),
+        course.local_steps,
+    )
+    x, h = REFERENCES[name](setting, np.ones(int(np.prod(shape))), h0.reshape(n, -1))
+    last = course.snapshots[-1]
+    np.testing.assert_allclose(last.x.ravel(), x, rtol=1e-10, atol=1e-11)
+    assert (last.h is None) == (h is None)
+    if last.h is not None and h is not None:
+        np.testing.assert_allclose(last.h.reshape(n, -1), h, rtol=1e-10, atol=1e-11)
+    assert np.abs(x - 1).max() > 1e-2
+
+
+def beta_of(step: float, alpha: Point, mu: Point) -> float:
+    """Nesterov's (sqrt(L) - sqrt(mu)) / (sqrt(L) + sqrt(mu)) of the FLIX objective, L = 1/step."""
+    L, m = 1 / step, float(np.mean(alpha**2 * mu))
+    return float((np.sqrt(L) - np.sqrt(m)) / (np.sqrt(L) + np.sqrt(m)))
+
+
+FEATURES, HIDDEN, CLASSES, L2 = 4, 5, 3, 0.03
+COUNTS = (9, 14, 7, 11, 16)
+SHARES = np.array([0.4, 1.0, 0.7, 0.25, 0.9])  # alpha_i
+STEPSIZES = np.array([0.15, 0.05, 0.3, 0.1, 0.2])  # gamma_i of Scafflix
+STRENGTH = np.full(len(COUNTS), L2)  # what Nesterov's momentum is made for; no theory is claimed
+
+
+def clients() -> Federation:
+    """Clients of unequal size whose labels follow unlike rules."""
+    random = np.random.default_rng(11)
+    features, labels = [], []
+    for count in COUNTS:
+        A = random.normal(size=(count, FEATURES))
+        features.append(A)
+        labels.append((A @ random.normal(size=(FEATURES, CLASSES))).argmax(axis=1))
+    offsets = np.concatenate([[0], np.cumsum(COUNTS)])
+    part = Examples(np.concatenate(features).astype(np.float32), np.concatenate(labels), offsets)
+    return Federation("tiny", tuple(f"client-{i}" for i in range(len(COUNTS))), part, part)
+
+
+SIZES = (HIDDEN, FEATURES * HIDDEN, CLASSES, HIDDEN * CLASSES)  # in the order of the tree
+
+
+def backward(x: Point, A: Point, b: NDArray[np.int64]) -> Point:
+    """The gradient of mean cross-entropy + (L2/2) ||x||^2 of two layers with a rectifier."""
+    bias1, flat1, bias2, flat2 = np.split(x, np.cumsum(SIZES)[:-1])
+    W1, W2 = flat1.reshape(FEATURES, HIDDEN), flat2.reshape(HIDDEN, CLASSES)
+    z = A @ W1 + bias1
+    a = np.maximum(z, 0)
+    logits = a @ W2 + bias2
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    d_logits = (odds / odds.sum(axis=1, keepdims=True) - np.eye(CLASSES)[b]) / len(b)
+    d_z = (d_logits @ W2.T) * (z > 0)
+    parts = (d_z.sum(axis=0), A.T @ d_z, d_logits.sum(axis=0), a.T @ d_logits)
+    return np.concatenate([part.ravel() for part in parts]) + L2 * x
+
+
+def flat(tree: Any) -> Point:
+    return np.concatenate([np.asarray(leaf, float).ravel() for leaf in jax.tree.leaves(tree)])
+
+
+BATCH = 6
+BATCHES = {"full": Exact(), "minibatch": Minibatch(BATCH)}
+
+
+@pytest.mark.parametrize(
+    ("name", "pace", "batches"),
+    [(name, pace, "full") for name, pace in CHOICES]
+    + [
+        (name, pace, "minibatch")
+        for name, pace in CHOICES
+        if pace in (None, "cautious") and name not in ("gd", "nesterov")  # which are exact
+    ],
+)
+def test_rounds_of_sampled_clients_follow_the_papers_lines(
+    name: str, pace: str | None, batches: str
+) -> None:
+    fed, seed, rounds, cohort, p = clients(), 3, 8, 3, 0.4
+    n = len(COUNTS)
+    problem = sx.NetworkProblem(fed, dense(FEATURES, CLASSES, (HIDDEN,)), L2)
+    exact = BATCHES[batches]
+    constants = Constants(1 / STEPSIZES, STRENGTH, np.full(n, np.inf))
+    nothing = np.zeros(n)
+    plan = Plan(SHARES, constants, exact, 1 / STEPSIZES, nothing, STEPSIZES, p, None)
+    method = METHODS[name](plan, p=p, **({} if pace is None else {"pace": pace}))
+    stars = 0.5 * np.random.default_rng(2).normal(size=(n, sum(SIZES))).astype(np.float32)
+    made = train(
+        problem,
+        method,
+        SHARES,
+        stored(problem, stars),
+        problem.start(0),
+        Schedule(rounds=rounds, cohort=cohort, seed=seed, every=rounds),
+    )
+
+    draws = streams.uniforms(seed, Stream.COIN, 0, rounds)
+    # the coin of line 5 shows 1 with probability p: K = k where (1-p)^k <= u < (1-p)^(k-1)
+    geometric = [next(k for k in range(1, 10_000) if (1 - p) ** k <= u) for u in draws]
+    once = name in ("gd", "sgd", "nesterov")
+    train_part = fed.train
+
+    def gradient(i: int, r: int, k: int, x: Point) -> Point:
+        first, count = int(train_part.offsets[i]), COUNTS[i]
+        rows = np.arange(first, first + count)
+        if batches == "minibatch":
+            key = streams.key(seed, Stream.GRADIENT)
+            for place in (r, i, k):
+                key = jax.random.fold_in(key, place)
+            rows = first + np.asarray(jax.random.randint(key, (BATCH,), 0, count, "int32"))
+        A = np.asarray(train_part.features[rows], float)
+        return backward(x, A, train_part.labels[rows])
+
+    setting = Setting(
+        SHARES,
+        np.asarray(method.gamma),
+        p,
+        pace,
+        beta_of(method.gamma[0] / SHARES[0] ** 2, SHARES, STRENGTH),
+        stars.astype(float),
+        gradient,
+        [cohort_of(seed, r, np.arange(n), cohort).tolist() for r in range(rounds)],
+        [1] * rounds if once else geometric,
+    )
+    assert len({tuple(sorted(c)) for c in setting.cohorts}) > 3
+    assert once or len(set(geometric)) > 2
+    start = flat(problem.start(0))
+    x, h = REFERENCES[name](setting, start, np.zeros((n, len(start))))
+    np.testing.assert_allclose(flat(made.x), x, rtol=3e-5, atol=3e-5)
+    assert (made.states is None) == (h is None)
+    if h is not None:
+        found = np.stack([flat(made.states.read(np.array([i]))) for i in range(n)])
+        own = found if name == "scafflix" else found / SHARES[:, None]
+        np.testing.assert_allclose(own, h, rtol=3e-5, atol=3e-5)
+    assert np.abs(x - start).max() > 0.02
+
+
+def stored(problem: sx.NetworkProblem, points: NDArray[np.float32]) -> Any:
+    """One flat point a client as the store of trees that training reads."""
+    leaves, structure = jax.tree.flatten(problem.template)
+    cut = np.split(points, np.cumsum([leaf.size for leaf in leaves])[:-1], axis=1)
+    shaped = [
+        part.reshape(len(points), *leaf.shape) for part, leaf in zip(cut, leaves, strict=True)
+    ]
+    store = Store(problem.template, problem.n)
+    store.write(np.arange(problem.n), jax.tree.unflatten(structure, shaped))
+    return store

@@ -1,0 +1,63 @@
+"""The same configuration and seed give the same bytes: twice, and after a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crashes import CONVEX, NETWORK, CrashError, content, run
+
+from scafflix.methods import METHODS
+from scafflix.models import is_network
+
+EXACT = ("gd", "nesterov")  # take full gradients
+CASES = [
+    pytest.param(
+        {**kind, "method": method, "batch": "full" if method in EXACT else 4},
+        id=f"{kind['model']}-{method}",
+    )
+    for kind in (CONVEX, NETWORK)
+    for method in METHODS
+    if not (is_network(kind["model"]) and method == "nesterov")
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCAFFLIX_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.mark.parametrize("settings", CASES)
+def test_a_method_gives_the_same_bytes_twice_and_after_a_crash(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    whole = content(run(settings), tmp_path / "whole")
+    assert content(run(settings), tmp_path / "again") == whole
+    for crash in (6, 10):  # after checkpoints at 4 and 8
+        with pytest.raises(CrashError):
+            run(settings, tmp_path / "checkpoints", crash)
+    assert content(run(settings, tmp_path / "checkpoints"), tmp_path / "resumed") == whole
+
+
+def test_a_record_says_what_it_was_made_with(tmp_path: Path) -> None:
+    record = run(CONVEX)
+    assert {"seed", "data_seed", "model_seed"} <= record.config.keys()
+    assert {"scafflix", "jax", "jaxlib", "numpy", "python", "machine", "commit"} <= record.summary[
+        "versions"
+    ].keys()
+
+
+@pytest.mark.parametrize("settings", [CONVEX, NETWORK], ids=["convex", "network"])
+@pytest.mark.parametrize("name", ["seed", "data_seed", "model_seed"])
+def test_seeds_are_apart(settings: dict[str, Any], name: str) -> None:
+    first, other = run(settings), run({**settings, name: 1})
+    same = (first.metrics["local_steps"] == other.metrics["local_steps"]).all()
+    assert same == (name != "seed")  # only the algorithm's seed moves the coin
+    convex = not is_network(settings["model"])
+    loss = "objective_gap" if convex else "train_loss"
+    assert (first.metrics[loss][1:] == other.metrics[loss][1:]).all() == (
+        convex and name == "model_seed"  # a linear model starts from ones
+    )
