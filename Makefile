@@ -24,7 +24,7 @@ demo: install
 	$(BIN)/scafflix demo --out demo --force
 
 test: lint types browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 torture: install
 	$(BIN)/python -m pytest tests/trust --torture
