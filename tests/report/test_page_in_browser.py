@@ -108,7 +108,7 @@ def test_a_comparison_opens_in_silence_with_every_section(visit: Visit) -> None:
 def test_the_horizontal_axis_switches_between_four_quantities(visit: Visit) -> None:
     titles = set()
     for value in ("rounds", "megabytes", "steps", "seconds"):
-        visit.tab.locator(f"#axis input[value={value}]").check(force=True)
+        visit.tab.locator(f"#axis label:has(input[value={value}])").click()
         titles.add(visit.axis("convergence-chart", "xaxis")["title"])
     assert len(titles) == 4
 
@@ -116,7 +116,7 @@ def test_the_horizontal_axis_switches_between_four_quantities(visit: Visit) -> N
 def test_both_axes_switch_between_linear_and_logarithmic(visit: Visit) -> None:
     for control, which in (("xscale", "xaxis"), ("yscale", "yaxis")):
         for value in ("linear", "log"):
-            visit.tab.locator(f"#{control} input[value={value}]").check(force=True)
+            visit.tab.locator(f"#{control} label:has(input[value={value}])").click()
             assert visit.axis("convergence-chart", which)["type"] == value
 
 
@@ -125,7 +125,7 @@ def test_the_target_and_its_unit_change_the_double_acceleration_chart(visit: Vis
     visit.tab.select_option("#level", index=0)
     easier = visit.curves("acceleration-chart")
     assert before != easier
-    visit.tab.locator("#unit input[value=megabytes]").check(force=True)
+    visit.tab.locator("#unit label:has(input[value=megabytes])").click()
     assert visit.axis("acceleration-chart", "yaxis")["title"] == "megabytes to the target"
     assert visit.curves("acceleration-chart") != easier
 
@@ -133,7 +133,7 @@ def test_the_target_and_its_unit_change_the_double_acceleration_chart(visit: Vis
 def test_the_lyapunov_function_is_shown_against_its_bound_or_as_a_ratio(visit: Visit) -> None:
     both = visit.curves("theory-chart")
     assert len(both) == 2 * 9
-    visit.tab.locator("#psi input[value=ratio]").check(force=True)
+    visit.tab.locator("#psi label:has(input[value=ratio])").click()
     ratios = visit.curves("theory-chart")
     assert len(ratios) == 9
     np.testing.assert_allclose(ratios[0], 0.75, rtol=1e-3)  # as the records were made
@@ -166,7 +166,7 @@ def test_the_table_finds_clients_by_name_and_by_what_they_gain(visit: Visit) -> 
     assert len(visit.rows()) == 260
     visit.tab.locator("#search").fill("WRITER-001")
     assert len(visit.rows()) == 10
-    visit.tab.locator("#who input[value=lose]").check(force=True)
+    visit.tab.locator("#who label:has(input[value=lose])").click()
     losers = visit.rows()
     assert 0 < len(losers) < 10
     assert all("-" in row.split("\t")[-1] for row in losers)
@@ -177,7 +177,7 @@ def test_the_table_sorts_by_a_column_both_ways(visit: Visit) -> None:
         return [int(row.split("\t")[1]) for row in visit.rows()]
 
     visit.tab.locator("#search").fill("")
-    visit.tab.locator("#who input[value=all]").check(force=True)
+    visit.tab.locator("#who label:has(input[value=all])").click()
     for expected in ("ascending", "descending"):
         visit.tab.get_by_role("button", name="examples", exact=True).click()
         header = visit.tab.locator("th", has_text="examples").last
