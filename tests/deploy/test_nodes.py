@@ -15,6 +15,7 @@ from scafflix.deploy.configuration import DeployConfig, checked
 from scafflix.deploy.examples import load_examples
 from scafflix.deploy.learner import Place
 from scafflix.deploy.node import client_of
+from scafflix.deploy.partition import write_nodes
 from scafflix.deploy.planning import advice
 from scafflix.deploy.roster import new_roster
 from scafflix.deploy.server import ServerCore
@@ -129,3 +130,13 @@ def test_strings_as_labels_of_a_network_have_the_same_places_on_every_node(tmp_p
     labels = core.learner.problem.train.labels  # type: ignore[attr-defined]
     assert set(labels.tolist()) == {1, 2}
     assert core.layout.endswith("[3]") or ",3]" in core.layout
+
+
+def test_clients_whose_names_differ_in_signs_only_become_different_nodes(tmp_path: Path) -> None:
+    rows = [f"{site},{x},{x % 2}" for site in ("a b", "a_b") for x in range(6)]
+    (tmp_path / "sites.csv").write_text("\n".join(["site,x,label", *rows]) + "\n")
+    config = DeployConfig(
+        data=str(tmp_path / "sites.csv"), split="column:site", label="label", model="logistic"
+    )
+    _, nodes = write_nodes(config, None, tmp_path / "nodes")
+    assert [node["client"] for node in nodes] == ["a_b-0", "a_b-1"]

@@ -140,16 +140,6 @@ def layout_of(arrays: Sequence[NDArray[Any]]) -> str:
     return ";".join(f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in arrays)
 
 
-def filled(layout: str, value: float) -> Arrays:
-    """A point of this layout with one value everywhere."""
-    made = []
-    for word in layout.split(";"):
-        kind, _, shape = word.partition("[")
-        sizes = [int(size) for size in shape.rstrip("]").split(",") if size]
-        made.append(np.full(sizes, value, np.dtype(kind)))
-    return tuple(made)
-
-
 def receipt_of(arrays: Sequence[NDArray[Any]]) -> str:
     """A digest by which client and server know that they mean the same upload."""
     found = hashlib.sha256()

@@ -36,12 +36,15 @@ def write_nodes(
             f"--nodes {len(federation.clients)}, or clients = {count}."
         )
     alpha = read_alpha(config.alpha, len(federation.clients))
+    names = [_file_name(name) for name in federation.clients]
+    if len(set(names)) < len(names):
+        names = [f"{name}-{number}" for number, name in enumerate(names)]
     nodes = []
-    for number, name in enumerate(federation.clients):
+    for number, name in enumerate(names):
         path = folder / f"{number:03d}"
         path.mkdir(parents=True, exist_ok=True)
         save_examples(path / "data.npz", federation.take([number]).parts)
-        own = {"client": _file_name(name), "data": str(path / "data.npz"), "folder": str(path)}
+        own = {"client": name, "data": str(path / "data.npz"), "folder": str(path)}
         own |= {} if learner is None else {"learner": learner}
         nodes.append({**own, "alpha": float(alpha[number])})
     made = replace(
