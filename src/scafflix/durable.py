@@ -126,20 +126,26 @@ def new_folder(folder: Path) -> Path:
 
 @contextmanager
 def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
-    """The folder for this process alone: Flower may run a handler twice at the same time."""
+    """The folder for this process alone; another that has it is given some seconds to end."""
+    if sys.platform == "win32":
+        yield
+        return
     until = time.monotonic() + patience
-    with (folder / ".lock").open("w") as file:
-        while sys.platform != "win32":
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > until:
+                if time.monotonic() >= until:
                     raise ScafflixError(
-                        f"{folder} is in use by another process; stop that one first."
+                        f"{folder} is in use by another process; wait for it, or stop it first."
                     ) from None
                 time.sleep(0.05)
         yield
+    finally:
+        os.close(descriptor)
 
 
 def _checksum(text: str, tensors: Mapping[str, NDArray[Any]]) -> str:

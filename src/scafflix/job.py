@@ -6,10 +6,8 @@ of its computations. When everything is written, `checkpoint/` is removed.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,9 +20,6 @@ from scafflix.checkpoint import Checkpoints, Often, Stop, StopError, refuse_diff
 from scafflix.engine.recording import versions
 from scafflix.errors import DivergenceError, ScafflixError
 from scafflix.record import check_new_folder, new_folder
-
-if sys.platform != "win32":
-    import fcntl
 
 CHECKPOINT, NOTE = "checkpoint", f"job{durable.SUFFIX}"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -83,7 +78,7 @@ def begin(asked: Asked, folder: Path, *, force: bool = False) -> Iterator[Job]:
     asked.often.check()
     check_new_folder(folder, force=True)
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
+    with durable.locked(folder, patience=0.0):
         try:
             _prepare(asked, folder, force)
             job = Job(asked, folder)
@@ -147,25 +142,6 @@ def _clear(place: Path) -> None:
         note.unlink()
     (place / f".{NOTE}.part").unlink(missing_ok=True)
     place.rmdir()
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """The folder for this process alone."""
-    if sys.platform == "win32":
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ScafflixError(
-                f"{folder} is in use by another process; wait for it, or choose another folder."
-            ) from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from scafflix import config as configuration
-from scafflix.cli.display import progress, say, show_facts, wrote
+from scafflix.cli.display import progress, say, show_facts, tell, wrote
 from scafflix.errors import ScafflixError
 from scafflix.record import Record
 
@@ -110,7 +110,7 @@ def server(
     link = Link(out, port, host, certificates, key or ())
     with _interruptible(out), link.processes:
         link.start()
-        say("listening", "green", f"on {host}:{port}, waiting for {nodes} nodes")
+        tell("listening", f"on {host}:{port}, waiting for {nodes} nodes")
         with progress(asked.method) as (report,):
             record = link.run(asked, nodes, new_epoch=new_epoch, progress=report)
     _print(record, out)

@@ -90,6 +90,12 @@ def in_words(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def tell(kind: str, sentence: str) -> None:
+    """One sentence for the user that nothing depends on."""
+    if not MANNER.quiet:
+        say(kind, "green", sentence)
+
+
 def say(kind: str, colour: str, sentence: str) -> None:
     """One sentence for the user, on the side of the output."""
     ERR.print(Text.assemble((f"{kind}: ", colour), sentence), soft_wrap=True)

@@ -18,7 +18,7 @@ import typer
 from scafflix import config as configuration
 from scafflix import experiment, reproduction, tuning
 from scafflix.checkpoint import MINUTES, Checkpoints, Often
-from scafflix.cli.display import in_words, progress, say, show, show_facts, wrote
+from scafflix.cli.display import in_words, progress, show, show_facts, tell, wrote
 from scafflix.cli.options import configured
 from scafflix.config import CompareConfig, RunConfig, TuneConfig, plain
 from scafflix.errors import ScafflixError
@@ -47,7 +47,7 @@ def work(asked: Asked, folder: Path, force: bool = False) -> None:
     """Do what was asked for, from the start or from where it was stopped."""
     with begin(asked, folder, force=force) as job:
         if job.announced:
-            say("resuming", "green", f"{folder} goes on where it was stopped")
+            tell("resuming", f"{folder} goes on where it was stopped")
         WORK[asked.command](job, **asked.arguments)
 
 

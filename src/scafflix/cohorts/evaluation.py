@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scafflix.cohorts.devices import for_each, gather, replicate, side_by_side
 from scafflix.cohorts.problem import NetworkProblem, Part, Rows, first_rows
 from scafflix.cohorts.store import Store
-from scafflix.models.network import Network, Params, tallies
+from scafflix.models.network import Network, Params, parameter_count, tallies
 from scafflix.personalize import mix
 from scafflix.vector import Vector
 
@@ -123,5 +123,5 @@ def _tallies(
             params = mix(alpha[block.slot], Vector(params), star).tree
         return tallies(network, params, *first_rows(rows, block.first, block.length, BLOCK))
 
-    together = side_by_side(sum(leaf.size for leaf in jax.tree.leaves(x)))
+    together = side_by_side(parameter_count(x))
     return for_each(mesh, one, (rows, x, alpha, x_star), blocks, together)

@@ -7,6 +7,7 @@ found is cached on disk under a key made of everything that determines it.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from dataclasses import asdict, dataclass
@@ -33,7 +34,7 @@ from scafflix.cohorts.problem import (
     first_rows,
     objective,
 )
-from scafflix.cohorts.store import Store, disk_errors, locked
+from scafflix.cohorts.store import Store, disk_errors
 from scafflix.data.catalogue import cache_folder
 from scafflix.digest import digest_of
 from scafflix.durable import Arrays, DamagedError, Facts
@@ -109,7 +110,7 @@ def local_optima(
         )
     _check(recipe)
     folder = cache_folder() / "optima" / _key(problem, start, recipe)
-    with disk_errors(folder), locked(folder):
+    with disk_errors(folder), durable.locked(_lock(folder), patience=math.inf):
         if not (folder / QUALITY).exists():
             checkpoints.announce()
             aside = folder.with_name(folder.name + ".part")
@@ -127,6 +128,13 @@ def local_optima(
             raise ScafflixError(f"{error}{advice}") from None
     quality = dict(zip(facts["columns"], columns, strict=True))
     return LocalOptima(store, facts["stepsize"], quality)
+
+
+def _lock(folder: Path) -> Path:
+    """A folder beside it to lock, for it is made aside: who asks for the same waits."""
+    lock = folder.parent.with_name("locks") / folder.name
+    lock.mkdir(parents=True, exist_ok=True)
+    return lock
 
 
 def _check(recipe: Recipe) -> None:

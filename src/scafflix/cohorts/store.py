@@ -13,7 +13,6 @@ import errno
 import json
 import os
 import shutil
-import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,9 +30,6 @@ from scafflix.cohorts.journal import checksum
 from scafflix.cohorts.layout import Layout, Tree
 from scafflix.durable import DamagedError
 from scafflix.errors import ScafflixError
-
-if sys.platform != "win32":
-    import fcntl
 
 NUMBER = np.dtype(np.float32)
 
@@ -253,17 +249,6 @@ def disk_errors(file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ScafflixError(f"{file} cannot be used: {error.strerror or error}.") from None
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """A folder for this process alone; another that makes the same waits until it is made."""
-    locks = folder.parent.with_name("locks")
-    locks.mkdir(parents=True, exist_ok=True)
-    with (locks / folder.name).open("w") as file:
-        if sys.platform != "win32":
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _gigabytes(count: int) -> str:

@@ -119,6 +119,7 @@ class _Run:
         if x_star is None and (alpha < 1).any():
             raise ScafflixError("alpha is below 1, but there are no local optima to mix with.")
         self.server = replicate(problem.mesh, self.method.init_server(Vector(start)))
+        self.bits = message_bits(self.method, problem.template)  # of a client in a round
         self.key = streams.key(schedule.seed, Stream.GRADIENT)
         self.done = 0
         self.rows: list[dict[str, float]] = []  # the start, then one for each round
@@ -192,6 +193,7 @@ class _Run:
                 if self.trail.due(self.done, last=self._ended):
                     self._save()
                 self.trail.pause()
+            self.ahead.settle()
         self.trail.conclude()
         timing = dict(zip(("seconds", "compile_seconds"), self._times(), strict=True))
         metrics, x = self._metrics(), self.server.x.tree
@@ -204,9 +206,8 @@ class _Run:
             "loss": self.rows[-1]["train_loss"],
             f"{part} {metric}": looked[f"{part}_personal"],
         }
-        bits = sum(message_bits(self.method, self.problem.template))
         steps = int(self.steps[: self.done].sum())
-        return Standing(values, self.done * self.size * bits, steps * self.size)
+        return Standing(values, self.done * self.size * sum(self.bits), steps * self.size)
 
     @property
     def _ended(self) -> bool:
@@ -334,7 +335,7 @@ class _Run:
     def _metrics(self) -> dict[str, NDArray[Any]]:
         rounds = np.arange(len(self.rows))
         steps = np.concatenate([np.zeros(1, int), self.steps[: self.done]])
-        up, down = message_bits(self.method, self.problem.template)
+        up, down = self.bits
         return {
             "round": rounds,
             "iterations": np.cumsum(steps),

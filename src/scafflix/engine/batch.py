@@ -60,6 +60,7 @@ class Batch:
         self._check_stepsizes(strict)
         self.h0 = self._start_controls(h0, problem.n)
         self.first_messages = warm_messages(runs[0].method, h0)
+        self.bits = message_bits(runs[0].method, problem.template)  # of a client in a round
 
     def _check_stepsizes(self, strict: bool) -> None:
         """Name the worst stepsize that theory does not cover, with both numbers."""
@@ -165,7 +166,7 @@ class Batch:
                 lyapunov=joined[2][k],
                 local_steps=joined[3][k],
                 optimum=optimum,
-                message_bits=self._message_bits,
+                message_bits=self.bits,
                 first_messages=self.first_messages,
                 timing=timing,
             )
@@ -173,14 +174,10 @@ class Batch:
         ]
 
     def _standing(self, done: int, gap: NDArray[np.float64], course: _Course) -> Standing:
-        active, (up, down) = len(self.runs[0].person.active), self._message_bits
+        active = len(self.runs[0].person.active)
         steps = sum(int(columns[-1].sum()) for columns in course.columns)
-        sent = len(self.runs) * active * (done + self.first_messages) * (up + down)
+        sent = len(self.runs) * active * (done + self.first_messages) * sum(self.bits)
         return Standing({"gap": max(0.0, float(gap.max()))}, sent, steps * active)
-
-    @property
-    def _message_bits(self) -> tuple[int, int]:
-        return message_bits(self.runs[0].method, self.problem.template)
 
     def _measure(
         self, models: NDArray[np.float64], first: int, at_once: int

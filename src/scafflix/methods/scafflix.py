@@ -43,7 +43,7 @@ def upload(client: Client, state: State, x_hat: Point) -> tuple[Point, Number]:
 def commit(
     factor: Factor, client: Client, state: State, x_hat: Point, x_bar: Point, steps: Number
 ) -> State:
-    """Line 13: h_i = h_i + (p alpha_i / gamma_i) (x_bar - x_hat_i), or with 1/K for p."""
+    """Line 13: h_i = h_i + (p alpha_i / gamma_i) (x_bar - x_hat_i); another pace, another p."""
     return State(state.h + (factor(steps) * client.alpha / client.gamma) * (x_bar - x_hat))
 
 
@@ -60,7 +60,8 @@ def scafflix(
     """Scafflix with the plan's individual stepsizes gamma_i, or with given ones.
 
     p defaults to sqrt(min_i gamma_i mu_i), which makes both terms of the rate equal; control
-    variates advance by p (`expected`, Theorem 1's) or by 1/K (`actual`, for sampled clients).
+    variates advance by p (`expected`, Theorem 1's), by 1/K (`actual`) or by the smaller
+    (`cautious`, for networks).
     """
     mu = plan.constants.mu
     gamma = chosen_stepsizes(stepsize, plan.gamma, plan.n)
