@@ -23,7 +23,7 @@ BATCH = Minibatch(4)
 
 def rows(value: float) -> NDArray[np.float32]:
     """Two for each device."""
-    return np.full((2 * SMALL.mesh.size, 3), value, np.float32)
+    return np.full((2 * SMALL.mesh.size, 16), value, np.float32)
 
 
 def test_a_client_of_two_cohorts_in_a_row_is_read_as_the_first_left_it() -> None:
@@ -40,7 +40,7 @@ def test_a_client_of_two_cohorts_in_a_row_is_read_as_the_first_left_it() -> None
     ahead.start(np.array([1, 2]))
     ahead.put(np.array([0, 1]), spread(all_devices(), rows(7.0)))
     (found,) = ahead.take(np.array([1, 2]))
-    assert found.tolist() == [[7, 7, 7], [0, 0, 0]]
+    assert found[:, :3].tolist() == [[7, 7, 7], [0, 0, 0]]
     hold.set()
     ahead.settle()
     ahead.close()

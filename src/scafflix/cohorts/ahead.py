@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -10,7 +11,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from scafflix.cohorts.devices import pieces
+from scafflix.cohorts.devices import aligned, pieces
 from scafflix.cohorts.store import Store
 
 Clients = NDArray[np.int64]
@@ -27,6 +28,7 @@ class Ahead:
         self._reading: tuple[Clients, Future[list[Rows]]] | None = None
         self._left: tuple[Clients, Array] | None = None
         self._writing: Future[None] | None = None
+        self._rooms: deque[list[Rows]] = deque()
 
     def start(self, clients: Clients) -> None:
         """Begin to read."""
@@ -68,7 +70,13 @@ class Ahead:
             self._pool.shutdown(cancel_futures=True)
 
     def _read(self, clients: Clients) -> list[Rows]:
-        return [store.read_rows(clients) for store in self._stores]
+        """Into two rooms by turns: a round has ended when the next but one is read for."""
+        if len(self._rooms) < 2:
+            shapes = [(len(clients), store.width) for store in self._stores]
+            self._rooms.append([aligned(shape, np.float32) for shape in shapes])
+        self._rooms.rotate()
+        rooms = zip(self._stores, self._rooms[0], strict=True)
+        return [store.read_rows(clients, room) for store, room in rooms]
 
     def _write(self, clients: Clients, rows: Array) -> None:
         assert self._states is not None

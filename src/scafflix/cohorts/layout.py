@@ -9,17 +9,19 @@ from typing import Any, NamedTuple
 import jax
 
 Tree = Any
+STEP = 16  # numbers, 64 bytes
 
 
 class Layout(NamedTuple):
-    """The leaves of a tree one after another.
+    """The leaves of a tree one after another, and zeros up to a multiple of 16: rows of float32
+    then begin where a core can take them as they are.
 
     >>> import numpy as np
     >>> layout = Layout.of({"w": np.zeros((2, 3)), "b": np.zeros(3)})
     >>> layout.width
-    9
-    >>> layout.tree(np.arange(18).reshape(2, 9))["b"].tolist()
-    [[0, 1, 2], [9, 10, 11]]
+    16
+    >>> layout.tree(np.arange(32).reshape(2, 16))["b"].tolist()
+    [[0, 1, 2], [16, 17, 18]]
     """
 
     structure: Any
@@ -31,9 +33,14 @@ class Layout(NamedTuple):
         return cls(structure, tuple(tuple(leaf.shape) for leaf in leaves))
 
     @property
-    def width(self) -> int:
-        """Numbers a tree."""
+    def size(self) -> int:
+        """Numbers of a tree."""
         return sum(map(math.prod, self.shapes))
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row."""
+        return self.size + -self.size % STEP
 
     def tree(self, rows: Any) -> Tree:
         """The trees of `[..., width]`, an array of NumPy or of JAX."""

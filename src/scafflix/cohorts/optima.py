@@ -48,7 +48,7 @@ from scafflix.record import Columns
 GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 SAMPLE = 6  # clients on which the learning rate is chosen
 VALIDATION_ROWS = 100  # at most, of a client, for stopping early
-RECIPE = 2  # to be raised when the same recipe gives other points or files
+RECIPE = 3  # to be raised when the same recipe gives other points or files
 POINTS, QUALITY = "x_star.f32", "quality.safetensors"
 
 

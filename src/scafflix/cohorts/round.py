@@ -108,7 +108,7 @@ def play(
             many = steps * mine.present.astype(steps.dtype) if together is None else steps
             return _local_steps(settings, rows, method, mine, star, state, x, many, key)
 
-        together = side_by_side(point.width)
+        together = side_by_side(point.size)
         x_hat, loss = jax.lax.map(train, (cohort, x_star, states), batch_size=together)
         remembered = settings.state.tree(states)
         messages, weights = jax.vmap(method.upload)(cohort.client, remembered, x_hat)
@@ -124,7 +124,7 @@ def play(
             cohort.client, remembered, x_hat, x_bar, count
         )
         flat = [leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(committed)]
-        kept = jnp.concatenate(flat, axis=1) if flat else states
+        kept = jnp.concatenate([*flat, states[:, settings.state.size :]], axis=1)
         finite = jnp.all(jnp.array([jnp.isfinite(jnp.sum(leaf)) for leaf in jax.tree.leaves(mean)]))
         return Played(after, kept, loss / count, finite)
 

@@ -81,14 +81,16 @@ class Store:
 
     def write(self, clients: NDArray[np.int64], tree: Tree) -> None:
         """Replace the trees of the chosen clients."""
-        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-        rows = np.concatenate([leaf.reshape(len(clients), -1) for leaf in leaves], axis=1)
+        rows = np.zeros((len(clients), self.width), NUMBER)
+        jax.tree.map(np.copyto, self.layout.tree(rows), tree)
         self.write_rows(clients, rows)
 
-    def read_rows(self, clients: NDArray[np.int64]) -> NDArray[np.float32]:
+    def read_rows(
+        self, clients: NDArray[np.int64], room: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
         """The chosen clients, a row each. Several processes ask together, for the same."""
         if self._step == 1:
-            return self._read_held(clients)
+            return self._read_held(clients, room)
         mine = clients % self._step == self._first
         rows = np.zeros((len(clients), self.width), NUMBER)
         rows[mine] = self._read_held(clients[mine] // self._step)
@@ -165,8 +167,10 @@ class Store:
     def _row_bytes(self) -> int:
         return self.width * NUMBER.itemsize
 
-    def _read_held(self, places: NDArray[np.int64]) -> NDArray[np.float32]:
-        rows = aligned((len(places), self.width), NUMBER)
+    def _read_held(
+        self, places: NDArray[np.int64], room: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        rows = aligned((len(places), self.width), NUMBER) if room is None else room
         if self._rows is not None:
             return np.take(self._rows, places, axis=0, out=rows, mode="clip")
         assert self.file is not None
