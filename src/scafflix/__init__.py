@@ -21,7 +21,7 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
     with suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
 
-from scafflix import control, data, gradients, models, theory, trackers  # noqa: E402
+from scafflix import control, data, gradients, memory, models, theory, trackers  # noqa: E402
 from scafflix.cohorts.problem import NetworkProblem  # noqa: E402
 from scafflix.engine.planning import plan  # noqa: E402
 from scafflix.engine.recording import Run  # noqa: E402
@@ -41,6 +41,8 @@ from scafflix.methods import (  # noqa: E402
 from scafflix.personalize import Personalization, personalize  # noqa: E402
 from scafflix.problem import Problem  # noqa: E402
 from scafflix.record import Record  # noqa: E402
+
+memory.keep_blocks()
 
 __all__ = [
     "METHODS",

@@ -49,6 +49,13 @@ def test_the_largest_curvature_is_attained(model: LinearModel) -> None:
     assert np.linalg.norm(np.atleast_2d(hessian), 2) == pytest.approx(model.curvature[1])
 
 
+def test_the_logistic_loss_is_right_to_rounding() -> None:
+    z = np.concatenate([np.linspace(-40, 40, 4001), np.logspace(-18, 2.8, 400)])
+    for y in (-1.0, 1.0):
+        found = np.asarray(sx.models.logistic().loss(z, np.full(len(z), y)))
+        np.testing.assert_allclose(found, np.logaddexp(0, -y * z), rtol=1e-15, atol=0)
+
+
 def test_the_logistic_loss_of_a_large_margin_neither_overflows_nor_loses_digits() -> None:
     model = sx.models.logistic()
     z, y = jnp.array([800.0, -800.0, 800.0, -800.0]), jnp.array([1.0, -1.0, -1.0, 1.0])

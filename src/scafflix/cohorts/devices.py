@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -21,17 +19,6 @@ CLIENTS = "clients"  # the axis over which devices share clients
 ALIGNMENT = 64  # bytes
 SMALL = 2**12  # parameters of a model whose clients go side by side
 CACHED = 2**16  # parameters of the clients that do
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of mallopt
-KEPT = 2**31 - 1  # bytes
-
-
-def keep_memory() -> None:
-    """Let the C library keep the large blocks that a round gives back, for the next one: fresh
-    ones from the system cost a tenth of a round in pages to fill."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        mallopt(M_MMAP_MAX, 0)
-        mallopt(M_TRIM_THRESHOLD, KEPT)
 
 
 def all_devices() -> Mesh:

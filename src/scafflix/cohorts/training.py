@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from scafflix.checkpoint import NOWHERE, Trail
 from scafflix.cohorts.ahead import Ahead
-from scafflix.cohorts.devices import gather, keep_memory, replicate, spread
+from scafflix.cohorts.devices import gather, replicate, spread
 from scafflix.cohorts.evaluation import Scores, evaluate
 from scafflix.cohorts.layout import Layout
 from scafflix.cohorts.problem import NetworkProblem
@@ -173,7 +173,6 @@ class _Run:
 
     def go(self, report: Progress) -> Trained:
         """All rounds, or as many as go well."""
-        keep_memory()
         schedule = self.schedule
         self.began, self.compiled = time.perf_counter(), COMPILATIONS.seconds
         draws = streams.uniforms(schedule.seed, Stream.COIN, 0, schedule.rounds)
