@@ -26,15 +26,20 @@ def all_devices() -> Mesh:
     return Mesh(np.array(jax.devices()), (CLIENTS,))
 
 
-def replicate(mesh: Mesh, tree: Any) -> Any:
-    """The same tree on every device; those that are cores of one machine read it in one place."""
+def replicate(mesh: Mesh, tree: Any, *, copy: bool = True) -> Any:
+    """The same tree on every device; those that are cores of one machine read it in one place.
+
+    Without `copy`, arrays that begin in the right place are taken as they are, and must not change.
+    """
     here = [device for device in mesh.devices.flat if device.process_index == jax.process_index()]
 
     def put(leaf: Any) -> Any:
         leaf = np.asarray(leaf)
-        copy = aligned(leaf.shape, leaf.dtype)
-        copy[...] = leaf
-        copies = [jax.device_put(copy, device, may_alias=True) for device in here]
+        if copy or not leaf.flags.c_contiguous or leaf.ctypes.data % ALIGNMENT:
+            room = aligned(leaf.shape, leaf.dtype)
+            room[...] = leaf
+            leaf = room
+        copies = [jax.device_put(leaf, device, may_alias=True) for device in here]
         sharding = NamedSharding(mesh, P())
         return jax.make_array_from_single_device_arrays(leaf.shape, sharding, copies)
 

@@ -56,7 +56,7 @@ class Part:
         self.counts = examples.counts
         self.first = examples.offsets[:-1]
         self.owners = examples.owners
-        self.rows = Rows(replicate(mesh, features), replicate(mesh, labels))
+        self.rows = Rows(*replicate(mesh, (features, labels), copy=False))
 
     def spans(self, clients: NDArray[np.int64]) -> Spans:
         """The rows of the chosen clients."""
