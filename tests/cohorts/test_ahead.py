@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 from typing import Any
 
 import miniature
@@ -45,6 +46,21 @@ def test_a_client_of_two_cohorts_in_a_row_is_read_as_the_first_left_it() -> None
     ahead.settle()
     ahead.close()
     assert states.read_rows(np.arange(4))[:, 0].tolist() == [7, 7, 0, 0]
+
+
+def test_rows_stay_as_they_are_while_those_of_the_next_round_are_read() -> None:
+    states = Store({"h": np.zeros(3, np.float32)}, clients=4)
+    states.write(np.arange(4), {"h": np.arange(12, dtype=np.float32).reshape(4, 3)})
+    cohorts = [np.array(pair) for pair in ([0, 1], [2, 3], [1, 2])]
+    ahead = Ahead([states], states)
+    (now,) = ahead.take(cohorts[0])
+    for this, then in pairwise(cohorts):
+        ahead.start(then)
+        (later,) = ahead.take(then)
+        assert now[:, 0].tolist() == (3 * this).tolist()
+        assert later[:, 0].tolist() == (3 * then).tolist()
+        now = later
+    ahead.close()
 
 
 def test_a_write_that_fails_in_the_last_round_is_not_passed_over(
