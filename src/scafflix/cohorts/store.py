@@ -1,10 +1,10 @@
 """The state of every client: one tree each, in memory or in a file larger than memory.
 
-A file holds one row a client, the tree's leaves one after another in float32, so that a client is
-read and written in one piece; a note beside it says which clients and which leaves. Rows are read
-and written with the calls of the operating system and not through a memory map, whose pages would
-count as resident. Where several processes run together, each holds the rows of its share of the
-clients: every so manieth, beginning with its own number.
+A file holds one row a client, the tree's leaves one after another in float32 and zeros up to a
+multiple of 64 bytes, so that a client is read and written in one piece; a note beside it says which
+clients and which leaves. Rows are read and written with the calls of the operating system and not
+through a memory map, whose pages would count as resident. Where several processes run together,
+each holds the rows of its share of the clients: every so manieth, beginning with its own number.
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ function layout(xaxis, yaxis, extra = {}) {
   return {
     xaxis, yaxis, margin: { l: 56, r: 18, t: 12, b: 48 }, hovermode: "closest", showlegend: false,
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--muted"), activecolor: css("--ink") },
     font: { family: css("--sans"), size: 12.5, color: css("--muted") },
     hoverlabel: {
       bgcolor: css("--card"), bordercolor: css("--rule"),
