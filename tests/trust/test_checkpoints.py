@@ -174,7 +174,7 @@ def test_a_row_that_no_journal_puts_back_is_damage(tmp_path: Path) -> None:
     store = Store(np.zeros(5, np.float32), 6, tmp_path / "s.f32", fresh=True)
     store.write(np.arange(6), np.ones((6, 5), np.float32))
     kept = store.snapshot().copy()
-    flip(tmp_path / "s.f32", 50)
+    flip(tmp_path / "s.f32", 2 * store.width * 4)
     with pytest.raises(DamagedError, match="its row 2 does not match"):
         Store(np.zeros(5, np.float32), 6, tmp_path / "s.f32").restore(kept)
 

@@ -61,7 +61,8 @@ class Store:
         self._descriptor: int | None = None
         self._close: weakref.finalize[Any, Store] | None = None
         if file is None:
-            self._rows = np.zeros((self.held, self.width), NUMBER)
+            # filled now: memory that is not there shows at the start, and no round waits for it
+            self._rows = np.full((self.held, self.width), 0, NUMBER)
         else:
             with disk_errors(file):
                 if fresh:
