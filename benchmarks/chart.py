@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from tables import best
 
@@ -46,6 +47,7 @@ def bars(axes: Any, found: dict[str, Any]) -> None:
     axes.bar_label(drawn, fmt="%.3g", padding=3, fontsize=8)
     axes.set_xscale("log")
     axes.set_xlim(min(values) / 2, max(values) * 4)
+    axes.xaxis.set_minor_formatter(NullFormatter())  # the bars say their values
     axes.set_title(found["title"], fontsize=10)
     axes.set_xlabel("milliseconds a client-step")
     axes.tick_params(labelsize=8)
@@ -63,7 +65,7 @@ def lines(axes: Any, name: str, grown: dict[str, Any]) -> None:
         line = grown[key]
         side.plot(x, factor * (line["start"] + line["slope"] * x), color=colour, linewidth=1)
         side.plot(x, [factor * point[key] for point in grown["points"]], mark, color=colour)
-        side.set_ylim(bottom=0)
+        side.set_ylim(0, 1.1 * factor * max(point[key] for point in grown["points"]))
         side.set_ylabel(label, color=colour, fontsize=8)
         side.tick_params(labelsize=8)
     axes.set_xlabel(name)
