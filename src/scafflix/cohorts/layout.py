@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import jax
 
+from scafflix.cohorts.devices import ALIGNMENT
+
 Tree = Any
-STEP = 16  # numbers, 64 bytes
+STEP = ALIGNMENT // 4  # numbers
 
 
 class Layout(NamedTuple):
