@@ -2,16 +2,25 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+LIGHT := $(VENV)/.light
 INSTALLED := $(VENV)/.installed
+# modules are compiled when they are first imported: few of those that come along are
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 PEERS := torch fedjax
 
 .PHONY: install browser demo test torture lint types docs bench clean
 
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml constraints.txt
+# what the package itself needs
+$(LIGHT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(PIP) --editable .
+	touch $@
+
+# and on top of it everything for development
+$(INSTALLED): $(LIGHT)
+	$(PIP) --editable '.[dev]'
 	touch $@
 
 # for the tests of the report page, which are skipped without one
@@ -20,7 +29,7 @@ browser:
 	  test "$$(id -u)" = 0 && apt-get -qq update && apt-get -qq install --yes chromium >/dev/null; \
 	} || echo "no Chromium, and no way to install it here"
 
-demo: install
+demo: $(LIGHT)
 	$(BIN)/scafflix demo --out demo --force
 
 test: lint types browser

@@ -66,6 +66,7 @@ def measure(megabytes: float, folder: Path) -> tuple[float, float, float]:
             "data": str(count),
             "folder": str(folder / f"{k}"),
             "learner": f"{Path(__file__).absolute()}:learner",
+            "min-examples": 1,
         }
         for k in range(NODES)
     ]

@@ -21,6 +21,7 @@ import chart
 import convex
 import growth
 import machine
+import scafflix as sx
 import store
 import tables
 from peers.task import read_task, write_task
@@ -133,4 +134,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    sx.use_all_cores()
     main()

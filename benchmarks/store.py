@@ -21,8 +21,9 @@ import numpy as np
 import scafflix as sx
 from peers.scafflix_worker import ALPHA, fixed_steps
 from peers.task import Recipe, Task
+from scafflix.cohorts.schedule import Schedule
 from scafflix.cohorts.store import Store
-from scafflix.cohorts.training import Schedule, train
+from scafflix.cohorts.training import train
 from scafflix.data.federation import Examples, Federation
 
 
@@ -44,7 +45,7 @@ def made_up_writers(clients: int) -> Federation:
 def one(clients: int, rounds: int, folder: Path) -> dict[str, float]:
     """Some rounds of 10 clients; x_i* of every client is written first."""
     federation = made_up_writers(clients)
-    problem = sx.NetworkProblem(federation, sx.models.cnn())
+    problem = sx.Problem(federation, sx.models.cnn())
     start = problem.start(0)
     x_star = Store(problem.template, clients, folder / "x_star.f32")
     began = time.perf_counter()
@@ -64,12 +65,11 @@ def one(clients: int, rounds: int, folder: Path) -> dict[str, float]:
     ends: list[float] = []
     trained = train(
         problem,
+        sx.Personalization(np.full(clients, ALPHA), x_star),
         method,
-        np.full(clients, ALPHA),
-        x_star,
         start,
         Schedule(rounds=rounds, cohort=recipe.cohort, every=rounds, store=folder / "h.f32"),
-        lambda *_: ends.append(time.perf_counter()),
+        progress=lambda *_: ends.append(time.perf_counter()),
     )
     assert trained.divergence is None
     return {
@@ -94,4 +94,5 @@ def measure(quick: bool, scratch: Path) -> list[dict[str, float]]:
 
 
 if __name__ == "__main__":
+    sx.use_all_cores()
     print(json.dumps(one(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))))

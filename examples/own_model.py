@@ -45,10 +45,10 @@ def main() -> None:
         sx.models.from_equinox(EquinoxModel(jax.random.key(0))),
     ]
     for network in networks:
-        problem = sx.NetworkProblem(fed, network)
-        record = sx.train_network(
-            problem, alpha=0.7, rounds=40, cohort=5, optima_steps=50, optima_stepsize=0.1
-        )
+        problem = sx.Problem(fed, network)
+        person = sx.personalize(problem, 0.7, recipe=sx.Recipe(stepsize=0.1, steps=50))
+        method = sx.scafflix(sx.plan(problem, person))
+        record = sx.run(problem, person, method, rounds=40, cohort=5)
         found = record.summary["scores"]["test"]
         accuracies = ", ".join(f"{kind} {found[kind]['clients']:.0%}" for kind in found)
         print(f"{network.name}, {problem.size:,} parameters: test accuracy {accuracies}")

@@ -8,6 +8,9 @@ On separate machines every node has this file: scafflix deploy node --learner to
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from scafflix.deploy.pytorch import torch_learner
@@ -26,3 +29,17 @@ class Digits(nn.Module):
 
 
 learner = torch_learner(Digits)
+
+
+def personal_model(file: Path) -> nn.Module:
+    """A client's own model, from what its node saved."""
+    module = Digits()
+    module.load_state_dict(load_file(file))
+    return module.eval()
+
+
+def global_model(record: Path) -> nn.Module:
+    """The model that all share, from the server's record."""
+    module, saved = Digits(), load_file(record / "models.safetensors")
+    module.load_state_dict({name.removeprefix("global/"): array for name, array in saved.items()})
+    return module.eval()

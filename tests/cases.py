@@ -20,6 +20,7 @@ from scafflix.engine.batch import schedule
 from scafflix.engine.planning import optima
 from scafflix.engine.streams import Stream, key
 from scafflix.methods import Method
+from scafflix.precision import in_float64
 from scafflix.theory import Plan
 
 KINDS = ("logistic", "softmax", "linear")
@@ -100,6 +101,7 @@ class Course(NamedTuple):
     local_steps: list[int]
 
 
+@in_float64
 def one_run(
     small: sx.Problem, person: sx.Personalization, method: Method, seed: int = 0
 ) -> loop.Runs:
@@ -109,9 +111,11 @@ def one_run(
     stacked = jax.tree.map(
         lambda leaf: jnp.asarray(np.stack([leaf])), (method, person.alpha, optimum)
     )
-    return loop.Runs(*stacked, key(seed, Stream.GRADIENT)[None])
+    keys = [key(seed, stream)[None] for stream in (Stream.GRADIENT, Stream.COMPRESSION)]
+    return loop.Runs(*stacked, *keys, person.active.astype(np.int32)[None])
 
 
+@in_float64
 def follow(
     small: sx.Problem,
     person: sx.Personalization,
@@ -124,27 +128,22 @@ def follow(
     """Go round by round through the engine's loop, from x = 1, and look at the states."""
     runs = one_run(small, person, method, seed)
     first = np.zeros((small.n, *small.shape)) if h0 is None else h0
-    carry = loop.start(runs, jnp.ones(small.shape), jnp.asarray(first)[None])
-    snapshots = [_snapshot(runs, carry)]
+    shared = (small.losses, person.x_star, runs)
+    carry = loop.start(*shared, jnp.ones(small.shape), jnp.asarray(first)[None])
+    snapshots = [_snapshot(*shared, carry)]
     drawn = []
     for done in range(rounds):
         steps = schedule(sx.Run(person, method, seed), done, ROUNDS)
         drawn.append(int(steps[0]))
-        carry, *_ = loop.advance(
-            small.losses,
-            person.x_star,
-            runs,
-            carry,
-            jnp.asarray(steps)[None],
-            done,
-            done + 1,
-        )
-        snapshots.append(_snapshot(runs, carry))
+        carry, *_ = loop.advance(*shared, carry, jnp.asarray(steps)[None], None, done, done + 1)
+        snapshots.append(_snapshot(*shared, carry))
     return Course(snapshots, drawn)
 
 
-def _snapshot(runs: loop.Runs, carry: loop.Carry) -> Snapshot:
-    h = jax.vmap(jax.vmap(runs.method.controls))(runs.clients, carry.states)
+def _snapshot(losses: Any, x_star: Any, runs: loop.Runs, carry: loop.Carry) -> Snapshot:
+    clients = loop.clients_of(runs, losses, x_star)
+    controls = jax.vmap(lambda run, *one: jax.vmap(run.method.controls)(*one), (0, loop.EACH, 0))
+    h = controls(runs, clients, carry.states)
     # copies: the loop gives its buffers away
     return Snapshot(
         np.array(carry.server.x.tree[0]),

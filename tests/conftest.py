@@ -5,14 +5,26 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
+import scafflix as sx
 from cases import KINDS, Case
 from cases import case as make_case
+
+sx.use_all_cores()
+
+
+@pytest.fixture
+def float64() -> Iterator[None]:
+    """For tests of inner functions, which leave it to their callers to compute in float64."""
+    with jax.enable_x64(True):
+        yield
 
 
 @pytest.fixture(scope="session")

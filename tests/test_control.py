@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -20,12 +19,12 @@ def unsuitable(case: Case) -> NDArray[np.float64]:
 
 
 def test_projected_control_variates_satisfy_the_condition(case: Case) -> None:
-    h = sx.control.project(jnp.asarray(unsuitable(case)), ALPHA, case.plan.gamma)
+    h = sx.control.project(unsuitable(case), ALPHA, case.plan.gamma)
     np.testing.assert_allclose(np.einsum("n,n...->...", ALPHA, h), 0, atol=1e-14)
 
 
 def test_projecting_twice_is_projecting_once(case: Case) -> None:
-    once = sx.control.project(jnp.asarray(unsuitable(case)), ALPHA, case.plan.gamma)
+    once = sx.control.project(unsuitable(case), ALPHA, case.plan.gamma)
     twice = sx.control.project(once, ALPHA, case.plan.gamma)
     np.testing.assert_allclose(twice, once, rtol=1e-13, atol=1e-14)
 
@@ -36,14 +35,14 @@ def test_the_projection_is_the_papers_formula(case: Case) -> None:
     total = sum(ALPHA[j] * h[j] for j in range(n))
     expected = [h[i] - gamma * ALPHA[i] / (n * gammas[i]) * total for i in range(n)]
     np.testing.assert_allclose(
-        sx.control.project(jnp.asarray(h), ALPHA, gammas), expected, rtol=1e-13, atol=1e-14
+        sx.control.project(h, ALPHA, gammas), expected, rtol=1e-13, atol=1e-14
     )
 
 
 def test_the_projection_is_the_nearest_in_the_norm_of_the_lyapunov_function(case: Case) -> None:
     # the way to the projection is orthogonal to every admissible direction
     h, gammas = unsuitable(case), case.plan.gamma
-    projected = np.asarray(sx.control.project(jnp.asarray(h), ALPHA, gammas))
+    projected = sx.control.project(h, ALPHA, gammas)
     random = np.random.default_rng(1)
     for _ in range(10):
         direction = random.normal(size=h.shape)
@@ -60,17 +59,17 @@ def test_a_start_whose_weighted_sum_is_not_0_is_refused_with_the_number(case: Ca
 
 
 def test_a_start_that_is_not_finite_is_refused(logistic_case: Case) -> None:
-    with pytest.raises(sx.ScafflixError, match="it must be 0"):
-        sx.control.check(jnp.full((5, 6), jnp.nan), ALPHA)
+    with pytest.raises(sx.ScafflixError, match="h holds nan"):
+        sx.control.check(np.full((5, 6), np.nan), ALPHA)
 
 
 def test_zero_control_variates_are_accepted(logistic_case: Case) -> None:
-    sx.control.check(jnp.zeros((5, 6)), ALPHA)
+    sx.control.check(np.zeros((5, 6)), ALPHA)
 
 
 def test_a_projected_start_is_accepted_and_converges(logistic_case: Case) -> None:
     problem, person, plan = logistic_case.problem, logistic_case.person, logistic_case.plan
-    h = sx.control.project(jnp.asarray(unsuitable(logistic_case)), ALPHA, plan.gamma)
+    h = sx.control.project(unsuitable(logistic_case), ALPHA, plan.gamma)
     record = sx.run(problem, person, sx.scafflix(plan), rounds=150, h0=h)
     psi = record.metrics["lyapunov"]
     assert psi[-1] <= 1e-20 * psi[0]
@@ -82,7 +81,7 @@ def test_the_refused_start_would_stall(logistic_case: Case) -> None:
     thetas = (np.random.default_rng(0).random(600) < plan.p).astype(int)
     gradients = [f.gradient for f in logistic_case.functions]
     h0, stars = unsuitable(logistic_case), np.asarray(person.x_star)
-    starts = (h0, np.asarray(sx.control.project(jnp.asarray(h0), ALPHA, plan.gamma)))
+    starts = (h0, sx.control.project(h0, ALPHA, plan.gamma))
     stalled, converged = (
         reference.lyapunov(
             reference.scafflix(

@@ -9,6 +9,8 @@ from scipy import sparse
 from scafflix.data import Examples
 from scafflix.features import DenseRows, SparseRows, layout
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 COLUMNS = 3
 WIDEST = 32  # entries in a group
 

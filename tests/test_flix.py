@@ -3,11 +3,14 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import reference
 from cases import ALPHA, Case
 from scafflix import flix
+
+pytestmark = pytest.mark.usefixtures("float64")
 
 ALPHAS = np.array([ALPHA, np.full(5, 0.5), np.ones(5)])
 evaluate = jax.jit(flix.evaluate)

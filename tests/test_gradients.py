@@ -17,6 +17,8 @@ from scafflix.engine.planning import optima
 from scafflix.gradients import Exact, Gradient, Minibatch, Noisy, gradient
 from scafflix.problem import Losses
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 N = len(SIZES)
 SIGMA = 0.7
 ESTIMATES = [Exact(), Noisy(SIGMA), Minibatch(1), Minibatch(4)]
@@ -116,7 +118,7 @@ def draws(case: Case, estimate: Gradient, number: int = 4000) -> NDArray[np.floa
     """Estimates at one point, `[number, clients, *shape]`."""
     x = np.random.default_rng(0).normal(size=(N, *case.problem.shape))
     stacked = jnp.broadcast_to(x, (number, *x.shape))
-    keys = jax.random.split(jax.random.key(0), number)
+    keys = jax.random.split(jax.random.key(0), (number, N))
     return np.asarray(
         jax.jit(type(estimate).estimate)(estimate, case.problem.losses, stacked, keys)
     )
@@ -161,7 +163,7 @@ def test_a_batch_draws_every_row_of_its_client_equally_often_and_no_other() -> N
     owner = np.repeat([0, 1, 2], sizes)
     federation = sx.data.from_arrays(np.eye(16), -np.ones(16), owner)
     losses = sx.Problem(federation, sx.models.linear(), 1.0).losses
-    keys = jax.random.split(jax.random.key(1), 3000)
+    keys = jax.random.split(jax.random.key(1), (3000, 3))
     found = Minibatch(2).estimate(losses, jnp.zeros((3000, 3, 16)), keys)
     drawn = 2 * np.asarray(found).sum(axis=0)
     for i, m in enumerate(sizes):

@@ -9,6 +9,8 @@ import pytest
 
 from scafflix import newton
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 
 class Quadratics(NamedTuple):
     """(1/2) <x, H x> - <b, x>, one problem a row."""

@@ -13,6 +13,8 @@ import scafflix.problem
 from cases import DIM, KINDS, L2, SIZES, Case, examples, federation, problem
 from scafflix.problem import Losses
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 gradients = jax.jit(Losses.gradients)
 values_and_gradients = jax.jit(Losses.values_and_gradients)
 

@@ -110,4 +110,4 @@ def test_smoothness_lies_in_the_ranges_of_the_notes(data: str) -> None:
 
 def test_local_optima_of_the_real_files_are_found() -> None:
     for data in SMOOTHNESS:
-        assert problem(data)[1].gradient_norm.max() <= 1e-10
+        assert problem(data)[1].quality["local_grad_norm"].max() <= 1e-10

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scafflix import laboratory
+from scafflix.building import load_federation, resolve
 from scafflix.errors import ScafflixError
-from scafflix.experiment import figure_settings
+from scafflix.experiment import Runner, figure_settings
 from scafflix.reproduction import Panel, Scale, Task, _plans, reproduce
 
 FIGURES = ("fig2", "fig3a", "fig3b", "fig3c", "figA1", "figA2", "figA3", "pace", "warm")
@@ -161,7 +161,7 @@ def test_a_second_time_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("run again")
 
-    monkeypatch.setattr(laboratory.Laboratory, "run", refuse)
+    monkeypatch.setattr(Runner, "run", refuse)
     again = reproduce("fig3c", Scale.smoke, FEW)
     for one, two in zip(first[0].lines, again[0].lines, strict=True):
         np.testing.assert_array_equal(
@@ -202,7 +202,7 @@ def test_the_factors_are_those_of_the_records() -> None:
 def test_roles_are_clients_of_their_own() -> None:
     # a recurrent network takes long to compile: the plan's data, without running it
     _, panel = tasks("fig2", Scale.smoke)
-    federation = laboratory.load_federation(laboratory.resolve(panel[0].config))
+    federation = load_federation(resolve(panel[0].config))
     assert len(federation.clients) == 4
     assert all(client.startswith("Hamlet: ROLE") for client in federation.clients)
     assert set(federation.parts) == {"train", "test", "validation"}

@@ -376,7 +376,9 @@ def test_stepsizes_beyond_theory_have_no_certificate(linear_case: Case) -> None:
 
 
 def test_the_worst_round_is_named_from_1_on() -> None:
-    certificate = certify(np.array([0.5, 0.9, 0.1]), np.array([1.0, 0.6, 0.5]), 0.0, exact=True)
+    certificate = certify(
+        np.array([1.0, 0.5, 0.9, 0.1]), np.array([1.0, 1.0, 0.6, 0.5]), 0.0, exact=True
+    )
     assert certificate is not None
     assert (certificate.worst_round, certificate.holds) == (2, False)
     assert certificate.worst_ratio == pytest.approx(1.5)
@@ -384,10 +386,32 @@ def test_the_worst_round_is_named_from_1_on() -> None:
 
 
 def test_what_is_below_rounding_is_not_held_against_a_run() -> None:
-    psi, bound = np.array([0.5, 1e-30]), np.array([1.0, 1e-40])
+    psi, bound = np.array([1.0, 0.5, 1e-30]), np.array([1.0, 1.0, 1e-40])
     certificate = certify(psi, bound, floor=1e-28, exact=True)
     assert certificate is not None
     assert (certificate.holds, certificate.rounds_checked) == (True, 1)
+
+
+def test_a_round_that_reaches_the_solution_in_one_step_is_not_held_against_a_run() -> None:
+    psi, bound = np.array([0.75, 2e-33, 7e-66]), np.array([0.75, 0.0, 0.0])
+    certificate = certify(psi, bound, floor=0.0, exact=True)
+    assert certificate is not None
+    assert (certificate.holds, certificate.rounds_checked) == (True, 0)
+
+
+def test_a_bound_of_zero_that_psi_does_not_reach_is_broken() -> None:
+    certificate = certify(np.array([0.75, 1e-9]), np.array([0.75, 0.0]), floor=0.0, exact=True)
+    assert certificate is not None
+    assert (certificate.holds, certificate.chance) == (False, 0.0)
+
+
+def test_clients_whose_features_are_all_zero_keep_the_theorem() -> None:
+    parts = {str(i): (np.zeros((4, 3)), [0, 1, 0, 1]) for i in range(3)}
+    problem = sx.Problem(sx.data.from_clients(parts), sx.models.logistic(), l2=0.1)
+    person = sx.personalize(problem, 0.5)
+    record = sx.run(problem, person, sx.scafflix(sx.plan(problem, person)), rounds=5)
+    assert record.summary["final_gap"] == 0
+    assert record.summary["certificate"]["holds"]
 
 
 def test_the_rounding_floor_is_tiny_and_grows_with_the_solution() -> None:

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 import scafflix as sx
-from scafflix import experiment, laboratory, tuning
+from scafflix import building, tuning
 from scafflix.cohorts.evaluation import evaluate
 from scafflix.config import TuneConfig, build
 from scafflix.data.federation import Examples, Federation
-from scafflix.engine import recording as convex_recording
+from scafflix.engine import recording
 from scafflix.errors import ScafflixError
+from scafflix.experiment import Runner
+from scafflix.gradients import Gradient, gradient
 from scafflix.models.network import Network
 from scafflix.tuning import Cell, Tuned, best, tune
 
@@ -108,18 +110,13 @@ def test_a_second_call_computes_no_cell(
 ) -> None:
     first = search(settings, tmp_path)
     asked: list[str] = []
-    made = tuning._executor
+    run = Runner.run
 
-    def spy(*arguments: Any) -> Any:
-        execute = made(*arguments)
+    def spy(runner: Runner, one: Any, *arguments: Any) -> Any:
+        asked.append(one.part)
+        return run(runner, one, *arguments)
 
-        def run(one: Any, progress: Any) -> Any:
-            asked.append(one.part)
-            return execute(one, progress)
-
-        return run
-
-    monkeypatch.setattr(tuning, "_executor", spy)
+    monkeypatch.setattr(Runner, "run", spy)
     again = search(settings, tmp_path)
     assert asked == ["test", "test"]
     assert again.cells == first.cells
@@ -164,14 +161,14 @@ def test_a_convex_models_test_data_are_evaluated_only_for_the_winners(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns: list[str] = []
-    table = convex_recording._clients
+    table = recording._linear_scores
 
     def spy(*arguments: Any) -> Any:
         made = table(*arguments)
         columns.extend(made)
         return made
 
-    monkeypatch.setattr(convex_recording, "_clients", spy)
+    monkeypatch.setattr(recording, "_linear_scores", spy)
     monkeypatch.setattr(tuning, "best", refuse)
     with pytest.raises(AssertionError, match="computed again"):
         search(CONVEX, tmp_path)
@@ -214,7 +211,7 @@ def test_a_damaged_cell_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "cells").write_text("")
-    with pytest.raises(ScafflixError, match="cannot be written"):
+    with pytest.raises(ScafflixError, match="cells is a file"):
         search(CONVEX, tmp_path)
 
 
@@ -242,12 +239,18 @@ def test_of_two_equal_cells_the_smaller_stepsize_is_chosen() -> None:
     assert best(cells(0.5, 0.5, 0.1), "accuracy").stepsize == 1
 
 
+def looked_at_validation(problem: sx.Problem, estimate: Gradient) -> sx.Record:
+    person = sx.personalize(problem, 1.0, optima=False)
+    method = sx.scafflix(sx.plan(problem, person, gradient=estimate))
+    return sx.run(problem, person, method, rounds=2, part="validation")
+
+
 def test_the_score_of_a_network_is_the_one_of_its_summary() -> None:
     fed = sx.data.load(
         "iris", clients=3, split="dirichlet:0.5", validation=0.3, test=0.2, scale="standard"
     )
-    problem = sx.NetworkProblem(fed, sx.models.dense(features=4, classes=3))
-    record = sx.train_network(problem, optima="none", rounds=2, batch="full", part="validation")
+    problem = sx.Problem(fed, sx.models.dense(features=4, classes=3))
+    record = looked_at_validation(problem, gradient("full"))
     expected = record.summary["scores"]["validation"]["personal"]["examples"]
     assert tuning.score(record, "validation") == pytest.approx(expected)
 
@@ -263,20 +266,19 @@ def test_the_score_counts_every_character_of_a_sequence_alike() -> None:
     rows = random.integers(0, 4, (4, 9))
     labels = np.where(np.arange(9) < np.array([9, 9, 1, 1])[:, None], rows[:, ::-1], -1)
     part = Examples(rows, labels, np.array([0, 2, 4]))
-    problem = sx.NetworkProblem(Federation("play", ("a", "b"), part, part, part), table)
-    record = sx.train_network(problem, optima="none", rounds=1, batch=1, part="validation")
+    problem = sx.Problem(Federation("play", ("a", "b"), part, part, part), table)
+    record = looked_at_validation(problem, gradient(1))
     expected = record.summary["scores"]["validation"]["personal"]["examples"]
     assert tuning.score(record, "validation") == pytest.approx(expected)
 
 
-def test_a_network_is_made_once_for_the_whole_grid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_problem_is_made_once_for_the_whole_grid(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[str] = []
-    load = laboratory.load_federation
+    load = building.load_federation
     monkeypatch.setattr(
-        laboratory, "load_federation", lambda config: loaded.append(config.data) or load(config)
+        building, "load_federation", lambda config: loaded.append(config.data) or load(config)
     )
-    monkeypatch.setattr(experiment, "build_problem", refuse)
-    search(NETWORK, tmp_path)
+    search(settings, tmp_path)
     assert loaded == ["iris"]

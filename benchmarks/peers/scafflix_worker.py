@@ -17,8 +17,9 @@ from peers.task import LOOKED_AT, Ran, Run, Task, serve
 from scafflix import gradients, theory
 from scafflix.cohorts import training
 from scafflix.cohorts.evaluation import Scores
+from scafflix.cohorts.schedule import Schedule
 from scafflix.cohorts.store import Store
-from scafflix.cohorts.training import Schedule, train
+from scafflix.cohorts.training import train
 from scafflix.data.federation import Examples, Federation
 from scafflix.methods import Method
 from scafflix.models.network import Network, mean_loss
@@ -51,8 +52,8 @@ def fixed_steps(name: str, task: Task, alpha: float) -> Method:
     alphas, gammas = np.full(n, alpha), np.full(n, recipe.rate)
     p = 1 / recipe.steps
     plan = theory.without_theory(alphas, gammas, p, gradients.Minibatch(recipe.batch))
-    options = {"pace": "actual"} if name == "scafflix" else {}
-    made = sx.METHODS[name](plan, p=p, **options)
+    pace = {"pace": "actual"} if name == "scafflix" else {}
+    made = sx.METHODS[name](plan, p=p, **pace)
     return replace(made, local_steps=Partial(always, recipe.steps))
 
 
@@ -66,14 +67,14 @@ def filled(store: Store, params: Any) -> Store:
     return store
 
 
-def not_looked_at(problem: sx.NetworkProblem, *_: Any) -> Scores:
+def not_looked_at(problem: sx.Problem, *_: Any) -> Scores:
     """Scores that nobody computes: rounds are timed, and evaluating a million clients is long."""
     return Scores(*np.ones((3, problem.n)))
 
 
 def prepare(task: Task) -> Run:
     training.evaluate = not_looked_at
-    problem = sx.NetworkProblem(federation_of(task), network_of(task))
+    problem = sx.Problem(federation_of(task), network_of(task))
     name = sys.argv[2]
     start = problem.start(0)
     # Scafflix mixes with local optima, here the common start, and reads one for each client
@@ -81,7 +82,7 @@ def prepare(task: Task) -> Run:
     share = ALPHA if personal else 1.0
     method = fixed_steps(name, task, share)
     x_star = filled(Store(problem.template, problem.n), start) if personal else None
-    alpha = np.full(problem.n, share)
+    person = sx.Personalization(np.full(problem.n, share), x_star)
     first = np.asarray(task.inputs[:LOOKED_AT]), np.asarray(task.labels[:LOOKED_AT])
 
     def loss(x: Any) -> float:
@@ -94,8 +95,8 @@ def prepare(task: Task) -> Run:
         schedule = Schedule(rounds=rounds + 2, cohort=task.recipe.cohort, every=rounds + 2)
         began = time.perf_counter()
         trained = train(
-            problem, method, alpha, x_star, start, schedule,
-            lambda *_: ends.append(time.perf_counter()),
+            problem, person, method, start, schedule,
+            progress=lambda *_: ends.append(time.perf_counter()),
         )  # fmt: skip
         assert trained.divergence is None, trained.divergence
         seconds = (ends[rounds] - ends[0]) / rounds
@@ -105,4 +106,5 @@ def prepare(task: Task) -> Run:
 
 
 if __name__ == "__main__":
+    sx.use_all_cores()
     serve(prepare)

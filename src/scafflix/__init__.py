@@ -9,50 +9,59 @@
 True
 """
 
-import os
-from contextlib import suppress
+from typing import TYPE_CHECKING
 
-import jax
+from scafflix.lazy import lazily
 
-jax.config.update("jax_enable_x64", True)  # convex problems run in float64
-# one device for each core, over which the clients of a cohort are shared out; a user's own choice
-# stands, and so does what JAX began with before this import
-if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-    with suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
-
-from scafflix import control, data, gradients, memory, models, theory, trackers  # noqa: E402
-from scafflix.cohorts.problem import NetworkProblem  # noqa: E402
-from scafflix.engine.planning import plan  # noqa: E402
-from scafflix.engine.recording import Run  # noqa: E402
-from scafflix.engine.run import run, sweep  # noqa: E402
-from scafflix.errors import ScafflixError, ScafflixWarning  # noqa: E402
-from scafflix.laboratory import train_network  # noqa: E402
-from scafflix.methods import (  # noqa: E402
-    METHODS,
-    fedavg,
-    gd,
-    i_scaffnew,
-    nesterov,
-    scafflix,
-    scaffnew,
-    sgd,
-)
-from scafflix.personalize import Personalization, personalize  # noqa: E402
-from scafflix.problem import Problem  # noqa: E402
-from scafflix.record import Record  # noqa: E402
-
-memory.keep_blocks()
+if TYPE_CHECKING:
+    from scafflix import control, data, gradients, models, theory, trackers
+    from scafflix.cohorts.optima import Recipe
+    from scafflix.engine.planning import plan
+    from scafflix.engine.recording import Run
+    from scafflix.engine.run import run, sweep
+    from scafflix.errors import ScafflixError, ScafflixWarning
+    from scafflix.machine import use_all_cores
+    from scafflix.methods import METHODS
+    from scafflix.methods.fedavg import fedavg
+    from scafflix.methods.gd import gd
+    from scafflix.methods.i_scaffnew import i_scaffnew
+    from scafflix.methods.nesterov import nesterov
+    from scafflix.methods.scafflix import scafflix
+    from scafflix.methods.scaffnew import scaffnew
+    from scafflix.methods.sgd import sgd
+    from scafflix.personalization import Personalization, Start, personalize
+    from scafflix.problem import Problem
+    from scafflix.record import Record
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "engine.planning": ["plan"],
+            "engine.recording": ["Run"],
+            "engine.run": ["run", "sweep"],
+            "errors": ["ScafflixError", "ScafflixWarning"],
+            "machine": ["use_all_cores"],
+            "methods": [
+                "METHODS", "fedavg", "gd", "i_scaffnew", "nesterov", "scafflix", "scaffnew", "sgd"
+            ],
+            "cohorts.optima": ["Recipe"],
+            "personalization": ["Personalization", "Start", "personalize"],
+            "problem": ["Problem"],
+            "record": ["Record"],
+        },
+        modules=["control", "data", "gradients", "models", "theory", "trackers"],
+    )  # fmt: skip
 
 __all__ = [
     "METHODS",
-    "NetworkProblem",
     "Personalization",
     "Problem",
+    "Recipe",
     "Record",
     "Run",
     "ScafflixError",
     "ScafflixWarning",
+    "Start",
     "control",
     "data",
     "fedavg",
@@ -70,5 +79,9 @@ __all__ = [
     "sweep",
     "theory",
     "trackers",
-    "train_network",
+    "use_all_cores",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -18,11 +18,12 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from scafflix import durable
+from scafflix.digest import difference
 from scafflix.durable import Arrays, DamagedError, Facts
-from scafflix.errors import ScafflixError, ScafflixWarning
+from scafflix.errors import ScafflixError, ScafflixWarning, StopError
+from scafflix.progress import MINUTES
 
 KEPT = 2
-MINUTES = 10.0  # between checkpoints, unless told otherwise
 WORTH_KEEPING = 5.0  # seconds of work, at the end of a computation that others follow
 UNDO = ".undo"
 
@@ -41,16 +42,6 @@ class Often(NamedTuple):
             raise ScafflixError(f"checkpoint-rounds is {self.rounds}; it must be at least 1.")
         if not self.minutes > 0:
             raise ScafflixError(f"checkpoint-minutes is {self.minutes}; it must be above 0.")
-
-
-class StopError(Exception):
-    """A signal asked to stop, and what was done so far is kept."""
-
-    resumable: Path | None = None  # the folder to resume, if there is something in it
-
-    def __init__(self, signal: int) -> None:
-        super().__init__(signal)
-        self.signal = signal
 
 
 @dataclass
@@ -206,10 +197,8 @@ def refuse_difference(what: str, found: Mapping[str, Any], mine: Mapping[str, An
     Traceback (most recent call last):
     scafflix.errors.ScafflixError: out is of something else: its rounds is 50, here it is 60; ...
     """
-    for name in [*mine, *(name for name in found if name not in mine)]:
-        theirs, here = found.get(name), mine.get(name)
-        if theirs != here:
-            raise ScafflixError(
-                f"{what} is of something else: its {name} is {theirs}, here it is {here}; "
-                "choose another folder, or start over with --force."
-            )
+    if other := difference(found, mine):
+        raise ScafflixError(
+            f"{what} is of something else: {other}; choose another folder, or start over with "
+            "--force."
+        )

@@ -1,4 +1,4 @@
-"""What can be asked for: one declaration of every key, for TOML files and the command line."""
+"""The keys of a run: one declaration of each, for TOML files and the command line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -14,10 +15,25 @@ from scafflix.errors import ScafflixError, reason_of
 Auto = str | float  # a word or a number
 
 
-def key(help: str, default: Any = MISSING) -> Any:
+class Scale(StrEnum):
+    """How large an experiment is."""
+
+    smoke = "smoke"
+    laptop = "laptop"
+    paper = "paper"
+
+
+NETWORKS, LINEAR, SAMPLED = "networks", "linear models", "networks and runs with a cohort"
+OPTIMA, WARM = "networks with local optima", "networks with optima warm"
+PARAMETERS = ("p", "pace")  # that some methods have and others do not
+
+
+def key(help: str, default: Any = MISSING, only: str | None = None) -> Any:
+    """A key; `only` says for what it is, where it is not for everything."""
+    metadata = {"help": help, "only": only}
     if default is MISSING:
-        return field(metadata={"help": help})
-    return field(default=default, metadata={"help": help})
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,29 +43,32 @@ class ProblemConfig:
     data: str = key("A name (scafflix data list), a file, or a LEAF folder.")
     clients: int | None = key("Number of clients to split the data over.", None)
     split: str | None = key("contiguous, shuffled, dirichlet:BETA or column:NAME.", None)
-    features: int | None = key("Feature count of a svmlight file (else inferred).", None)
+    features: int | None = key("Number of features in a svmlight file (default: inferred).", None)
     label: str | None = key("Label column of a table.", None)
     scale: str = key("Feature scaling: none, maxabs or standard.", "none")
     intercept: bool = key("Append a constant feature.", False)
     test: float | None = key(
-        "Share of each client's examples held out for testing; 0, for a network 0.1 unless the "
-        "data bring a test part.",
+        "Share of each client's examples held out for testing (default: 0; 0.1 for networks, "
+        "unless the data have a test part).",
         None,
     )
     validation: float | None = key(
-        "Share of each client's training examples held out for choosing; 0, for a network 0.1.",
+        "Share of each client's training examples held out for choosing (default: 0; 0.1 for "
+        "networks).",
         None,
     )
     min_examples: int | None = key(
-        "Leave out clients with fewer training examples, or without held-out ones.", None
+        "Leave out clients with fewer training examples, or with none held out.", None
     )
-    data_seed: int = key("Seed of the split and of the test part.", 0)
+    data_seed: int = key("Seed of the split and of the held-out parts.", 0)
     model: str = key("logistic, softmax, linear, or a network: cnn, lstm, dense.", "logistic")
-    model_seed: int = key("Seed of a network's start and of its local optima.", 0)
+    model_seed: int = key("Seed of a network's start and of its local optima.", 0, only=NETWORKS)
     l2: float | None = key(
-        "Regularization: adds (l2/2) ||x||^2 to every f_i; 0.1, for a network 0.", None
+        "Regularization: adds (l2/2) ||x||^2 to every f_i (default: 0.1; 0 for networks).", None
     )
-    smoothness: str = key("tight (eigenvalue) or bound (the paper's row norms).", "tight")
+    smoothness: str = key(
+        "tight (eigenvalue) or bound (the paper's row norms).", "tight", only=LINEAR
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,50 +77,64 @@ class TrainingConfig(ProblemConfig):
 
     rounds: int = key("Communication rounds.", 50)
     p: Auto = key(
-        "Probability of communication: auto (by theory, for a network 0.2) or a number.", "auto"
+        "Probability of communication: auto (by theory; 0.2 for networks) or a number.", "auto"
     )
     batch: str | int = key(
-        "full, or the number of examples of a gradient; auto: full, for a network 20.", "auto"
+        "full, or the number of examples in a gradient (auto: full; 20 for networks).", "auto"
     )
-    noise: float = key("Standard deviation of noise added to full gradients.", 0.0)
-    epsilon: float | None = key("Target for E Psi: stepsizes by Corollary 2.", None)
-    start: str = key("Starting point: ones or zeros.", "ones")
-    h0: str = key("Control variates at the start: zero or warm.", "zero")
-    strict: bool = key("Refuse stepsizes that theory does not cover, instead of warning.", False)
+    noise: float = key("Standard deviation of noise added to full gradients.", 0.0, only=LINEAR)
+    epsilon: float | None = key("Target for E Psi: stepsizes by Corollary 2.", None, only=LINEAR)
+    start: str = key("Starting point: ones or zeros.", "ones", only=LINEAR)
+    h0: str = key("Control variates at the start: zero or warm.", "zero", only=LINEAR)
+    strict: bool = key(
+        "Refuse stepsizes that theory does not cover, instead of warning.", False, only=LINEAR
+    )
     pace: str = key(
         "Control variates advance by p (expected, the paper's), by 1/K (actual) or by the smaller "
-        "(cautious); auto: expected, for a network cautious.",
+        "(cautious); auto: expected, cautious for networks.",
         "auto",
     )
     part: str = key("Held-out part to score: test, or validation to leave test alone.", "test")
-    cohort: int | None = key("Clients a round; all, for a network 10.", None)
-    individual: bool = key("Networks: scale stepsizes by each client's curvature.", False)
-    every: int = key("Networks: rounds between evaluations.", 10)
+    cohort: int | None = key("Clients sampled per round (default: all; 10 for networks).", None)
+    individual: bool = key("Scale stepsizes by each client's curvature.", False, only=NETWORKS)
+    every: int | None = key(
+        "Rounds between evaluations (default: 1; 10 for networks).", None, only=SAMPLED
+    )
     optima: str = key(
-        "Networks: start of the local optima: common (random), warm (after a warm-up), or none.",
+        "Where local optima start: common (random), warm (after a warm-up), or none (do without).",
         "common",
+        only=NETWORKS,
     )
     optima_stepsize: Auto = key(
-        "Networks: learning rate of the local optima; auto chooses it on validation data.", "auto"
+        "Learning rate of the local optima (auto: chosen on validation data).",
+        "auto",
+        only=OPTIMA,
     )
-    optima_batch: int = key("Networks: batch of the local optima.", 100)
-    optima_steps: int = key("Networks: most steps to a local optimum.", 200)
-    warmup: int = key("Networks: rounds of FedAvg at alpha = 1 before the warm start.", 100)
-    warmup_stepsize: float = key("Networks: learning rate of the warm-up.", 0.1)
-    store: str = key("Networks: client states in memory, on disk, or auto by size.", "auto")
-    keep: str = key("Networks: models to keep: personal, global or none.", "personal")
+    optima_batch: int = key("Batch size of the local optima.", 100, only=OPTIMA)
+    optima_steps: int = key("Steps to a local optimum, at most.", 200, only=OPTIMA)
+    warmup: int = key("Rounds of FedAvg (alpha = 1) in the warm-up.", 100, only=WARM)
+    warmup_stepsize: float = key("Learning rate of the warm-up.", 0.1, only=WARM)
+    store: str = key(
+        "Keep client states in memory, on disk, or auto (by size).", "auto", only=SAMPLED
+    )
+    keep: str = key("Models to keep: personal, global or none.", "personal")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(TrainingConfig):
     """One run."""
 
-    method: str = key("scafflix, i_scaffnew, scaffnew, gd, sgd, fedavg, nesterov.", "scafflix")
-    alpha: Any = key("Personalization: a number in [0, 1], or a file with one a client.", 1.0)
-    stepsize: Auto = key(
-        "auto (individual, by theory; for a network 0.1), common, or a number.", "auto"
+    method: str = key(
+        "scafflix, i_scaffnew, scaffnew, gd, sgd, fedavg, nesterov, or FILE.py:FUNCTION.",
+        "scafflix",
     )
-    seed: int = key("Seed of the coin and of stochastic gradients.", 0)
+    alpha: Any = key(
+        "Personalization: a number in [0, 1], or a file with one number per client.", 1.0
+    )
+    stepsize: Auto = key(
+        "auto (individual, by theory; 0.1 for networks), common, or a number.", "auto"
+    )
+    seed: int = key("Seed of the coin, the cohorts and the batches.", 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +146,7 @@ class CompareConfig(TrainingConfig):
     )
     alphas: tuple[Any, ...] = key("Values of alpha, separated by commas.", (1.0, 0.1))
     seeds: int = key("Number of seeds.", 1)
-    target: float = key("Objective gap up to which rounds and megabytes are counted.", 1e-3)
+    target: float = key("Count rounds and megabytes up to this objective gap.", 1e-3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +154,12 @@ class TuneConfig(TrainingConfig):
     """A grid of stepsizes for each of several methods."""
 
     methods: tuple[str, ...] = key("Methods, separated by commas.", ("scafflix",))
-    alpha: Any = key("Personalization: a number in [0, 1], or a file with one a client.", 1.0)
-    stepsizes: tuple[Any, ...] = key("The grid.", (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0))
+    alpha: Any = key(
+        "Personalization: a number in [0, 1], or a file with one number per client.", 1.0
+    )
+    stepsizes: tuple[Any, ...] = key(
+        "Stepsizes to try, separated by commas.", (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+    )
     seed: int = key("Seed of the coin, the cohorts and the batches.", 0)
 
 

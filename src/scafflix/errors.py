@@ -1,4 +1,6 @@
-"""The one exception for what users can mend."""
+"""The one exception for what users can fix."""
+
+from pathlib import Path
 
 MOST_LETTERS = 800
 """The length of a sentence; what is quoted in it may be a whole file."""
@@ -21,6 +23,16 @@ class DivergenceError(ScafflixError):
     def __init__(self, sentence: str, round: int) -> None:
         super().__init__(sentence)
         self.round = round
+
+
+class StopError(Exception):
+    """A signal asked to stop, and what was done so far is kept."""
+
+    resumable: Path | None = None  # the folder to resume, if there is something in it
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(signal)
+        self.signal = signal
 
 
 class ScafflixWarning(UserWarning):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from scafflix import newton
-from scafflix.personalize import mixture
+from scafflix.mixing import mixture
 from scafflix.problem import Losses
 
 

@@ -8,26 +8,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
+from scafflix.arguments import real_number, shown, whole_number
 from scafflix.data.federation import Federation
 from scafflix.errors import ScafflixError
 from scafflix.problem import Constants, Floats, Losses, Problem
 
+LARGEST_NOISE = 1e150  # its square is a number still
 
+
+@runtime_checkable
 class Gradient(Protocol):
     """A way to estimate gradients."""
 
     def estimate(self, losses: Losses, x: Array, keys: Array) -> Array:
-        """g_i at x `[runs, clients, *shape]`, from one key a run."""
+        """g_i at x `[runs, clients, *shape]`, from a key for each, `[runs, clients]`."""
 
     def expected_smoothness(
-        self, problem: Problem, constants: Constants, x_optimal: Callable[[], Array]
+        self, problem: Problem, constants: Constants, x_optimal: Callable[[], Floats]
     ) -> tuple[Floats, Floats]:
         """A_i and C_i of every client; `x_optimal()` finds x~_i*, `[clients, *shape]`."""
 
@@ -41,7 +46,7 @@ class Exact:
         return losses.gradients(x)
 
     def expected_smoothness(
-        self, problem: Problem, constants: Constants, x_optimal: Callable[[], Array]
+        self, problem: Problem, constants: Constants, x_optimal: Callable[[], Floats]
     ) -> tuple[Floats, Floats]:
         return constants.L, np.zeros(problem.n)
 
@@ -54,12 +59,12 @@ class Noisy:
     sigma: float
 
     def estimate(self, losses: Losses, x: Array, keys: Array) -> Array:
-        noise = jax.vmap(lambda key: jax.random.normal(key, x.shape[1:]))(keys)
+        noise = jax.vmap(jax.vmap(lambda key: jax.random.normal(key, x.shape[2:])))(keys)
         sigma = jnp.reshape(self.sigma, (-1, *(1,) * (x.ndim - 1)))  # one for each run
         return losses.gradients(x) + sigma / np.sqrt(np.prod(x.shape[2:])) * noise
 
     def expected_smoothness(
-        self, problem: Problem, constants: Constants, x_optimal: Callable[[], Array]
+        self, problem: Problem, constants: Constants, x_optimal: Callable[[], Floats]
     ) -> tuple[Floats, Floats]:
         return constants.L, np.full(problem.n, float(self.sigma) ** 2)
 
@@ -80,15 +85,15 @@ class Minibatch:
     size: int
 
     def estimate(self, losses: Losses, x: Array, keys: Array) -> Array:
-        def draw(key: Array) -> Array:
-            shape = (len(losses.counts), self.size)
-            rows = jax.random.randint(key, shape, 0, losses.counts[:, None])
-            return losses.first[:, None] + rows
+        def draw(key: Array, first: Array, count: Array) -> Array:
+            return first + jax.random.randint(key, (self.size,), 0, count, dtype=jnp.int32)
 
-        return losses.batch_gradients(x, jax.vmap(draw)(keys))
+        first, counts = losses.first.astype(jnp.int32), losses.counts.astype(jnp.int32)
+        rows = jax.vmap(jax.vmap(draw), (0, None, None))(keys, first, counts)
+        return losses.batch_gradients(x, rows)
 
     def expected_smoothness(
-        self, problem: Problem, constants: Constants, x_optimal: Callable[[], Array]
+        self, problem: Problem, constants: Constants, x_optimal: Callable[[], Floats]
     ) -> tuple[Floats, Floats]:
         variance = np.asarray(jax.jit(Losses.gradient_variances)(problem.losses, x_optimal()[None]))
         share = 1.0 / self.size
@@ -102,25 +107,36 @@ def gradient(batch: str | int = "full", noise: float = 0.0) -> Gradient:
     >>> gradient("full"), gradient(20), gradient(noise=0.5)
     (Exact(), Minibatch(size=20), Noisy(sigma=0.5))
     """
-    if not (np.isfinite(noise) and noise >= 0):
-        raise ScafflixError(f"noise is {noise}; it must be a finite number, 0 or more.")
-    if str(batch) == "full":
-        return Noisy(float(noise)) if noise else Exact()
-    try:
-        size = int(batch)
-    except ValueError:
-        size = 0
-    if size < 1:
-        raise ScafflixError(f"batch is {batch!r}; it must be a whole number above 0, or full.")
+    noise = real_number("noise", noise, below=LARGEST_NOISE)
+    if isinstance(batch, str) and not (batch.isdecimal() and len(batch) < 19):
+        if batch != "full":
+            raise ScafflixError(f"batch is {batch!r}; it must be a whole number above 0, or full.")
+        return Noisy(noise) if noise else Exact()
     if noise:
-        raise ScafflixError("noise goes with full gradients; leave out batch or noise.")
-    return Minibatch(size)
+        raise ScafflixError("noise is added to full gradients only; leave out batch or noise.")
+    size = int(batch) if isinstance(batch, str) else batch
+    return Minibatch(whole_number("batch", size, least=1))
 
 
-def check_batch(estimate: Gradient, federation: Federation) -> None:
-    """Refuse a batch that is larger than some client's data."""
+def checked_gradient(estimate: object) -> Gradient:
+    """The estimate, if it is one; its numbers are checked here, since JAX makes such objects too,
+    with whatever it traces in their places."""
+    if isinstance(estimate, type) or not isinstance(estimate, Gradient):
+        raise ScafflixError(f"gradient is {shown(estimate)}; give sx.gradients.gradient(...).")
+    if isinstance(estimate, Noisy):
+        return Noisy(real_number("sigma", estimate.sigma, below=LARGEST_NOISE))
+    if isinstance(estimate, Minibatch):
+        return Minibatch(whole_number("batch", estimate.size, least=1))
+    return estimate
+
+
+def check_batch(
+    estimate: Gradient, federation: Federation, clients: NDArray[np.int64] | None = None
+) -> None:
+    """Refuse a batch that is larger than the data of some client, of those that take part."""
     counts = federation.train.counts
-    smallest = int(np.argmin(counts))
+    chosen = np.arange(len(counts)) if clients is None else clients
+    smallest = int(chosen[np.argmin(counts[chosen])])
     if isinstance(estimate, Minibatch) and estimate.size > counts[smallest]:
         raise ScafflixError(
             f"batch is {estimate.size}, but client {federation.clients[smallest]} has "

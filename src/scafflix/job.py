@@ -9,16 +9,16 @@ from __future__ import annotations
 import shutil
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
 from scafflix import durable
-from scafflix.checkpoint import Checkpoints, Often, Stop, StopError, refuse_difference
+from scafflix.checkpoint import Checkpoints, Often, Stop, refuse_difference
 from scafflix.engine.recording import versions
-from scafflix.errors import DivergenceError, ScafflixError
+from scafflix.errors import DivergenceError, ScafflixError, StopError
 from scafflix.record import check_new_folder, new_folder
 
 CHECKPOINT, NOTE = "checkpoint", f"job{durable.SUFFIX}"
@@ -27,7 +27,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 class Asked(NamedTuple):
     """A command and its arguments, as JSON can hold them; words that name files are relative to
-    the directory."""
+    the directory. Another directory or schedule changes nothing in the result, so that a job goes
+    on with it; anything else is another job."""
 
     command: str
     arguments: dict[str, Any]
@@ -108,12 +109,12 @@ def _prepare(asked: Asked, folder: Path, force: bool) -> None:
             _clear(place)
         check_new_folder(folder, force=force)
         if place.exists():
-            raise ScafflixError(f"{place} is not of a run; choose another folder.")
+            raise ScafflixError(f"{place} was not written by a run; choose another folder.")
         return
     found = _read(note)
     what = f"The unfinished run in {folder}"
     refuse_difference(what, {"command": found["command"]}, {"command": asked.command})
-    refuse_difference(what, _flat(found["arguments"]), _flat(asked.arguments))
+    refuse_difference(what, found["arguments"], asked.arguments)
     theirs, ours = ({**made, "commit": ""} for made in (found["versions"], versions()))
     refuse_difference(what, theirs, ours)  # the commit may differ: versions say what is the same
 
@@ -124,14 +125,6 @@ def _read(note: Path) -> dict[str, Any]:
     return found[0]
 
 
-def _flat(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a configuration as arguments of their own."""
-    flat: dict[str, Any] = {}
-    for name, value in arguments.items():
-        flat |= value if isinstance(value, dict) else {name: value}
-    return flat
-
-
 def _clear(place: Path) -> None:
     """Remove a folder of checkpoints, its note last: what is left of it is known to be ours."""
     note = place / NOTE
@@ -140,7 +133,8 @@ def _clear(place: Path) -> None:
             if path.is_dir():
                 shutil.rmtree(path)
         note.unlink()
-    (place / f".{NOTE}.part").unlink(missing_ok=True)
+    for aside in place.glob(f".{NOTE}.*.part"):  # of one that was killed
+        aside.unlink(missing_ok=True)
     place.rmdir()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+MINUTES = 10.0  # between two checkpoints, unless told otherwise
+
 
 class Standing(NamedTuple):
     """How a run stands; where several go side by side, the worst value and the sums.

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import secrets
 import shutil
-import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +28,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from scafflix import durable
+from scafflix import durable, private
+from scafflix.arguments import choice, flag, instance, path_of, real_number
 from scafflix.errors import ScafflixError
 
 Columns = Mapping[str, NDArray[Any]]
@@ -50,6 +52,7 @@ class Record:
 
         An array for a linear model; for a network a dict of them by name, such as `conv1/weight`.
         """
+        instance("client", client, str, "the id of a client")
         (found,) = np.nonzero(self.clients["client"] == client)
         if not len(found):
             raise ScafflixError(f"There is no client {client!r} in this record.")
@@ -67,18 +70,20 @@ class Record:
 
     def rounds_to(self, gap: float) -> int | None:
         """The first round whose objective gap is at most `gap`."""
+        gap = real_number("gap", gap, least=-math.inf)
+        if "objective_gap" not in self.metrics:
+            raise ScafflixError("This record has no objective gap, because its model is a network.")
         (reached,) = np.nonzero(self.metrics["objective_gap"] <= gap)
         return int(self.metrics["round"][reached[0]]) if len(reached) else None
 
     def frame(self, table: str = "metrics") -> Any:
         """A pandas DataFrame of the metrics, by round, or of the clients."""
-        if table not in ("metrics", "clients"):
-            raise ScafflixError(f"table is {table!r}; it must be metrics or clients.")
+        choice("table", table, ("metrics", "clients"))
         try:
             import pandas
         except ImportError:
             raise ScafflixError(
-                "pandas is not installed; give pip install 'scafflix[pandas]'."
+                "pandas is not installed; run: pip install 'scafflix[pandas]'."
             ) from None
         index = {"metrics": "round", "clients": "client"}[table]
         return pandas.DataFrame(dict(getattr(self, table))).set_index(index)
@@ -96,9 +101,10 @@ class Record:
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the whole folder or nothing."""
-        with new_folder(folder, force=force) as partial:
+        folder = path_of("folder", folder)
+        with new_folder(folder, force=flag("force", force)) as partial:
             self.write(partial)
-        return Path(folder)
+        return folder
 
     def write(self, folder: Path) -> None:
         """Write the files into an existing folder."""
@@ -109,12 +115,14 @@ class Record:
         _write_lines(folder / "metrics.jsonl", self.metrics, skip=1)
         _write_lines(folder / "clients.jsonl", self.clients)
         tensors = {name: np.ascontiguousarray(value) for name, value in self.models.items()}
-        save_file(tensors, folder / "models.safetensors")
+        models = folder / "models.safetensors"
+        private.open_file(models, "wb").close()  # before there is anything in it to read
+        save_file(tensors, models)
 
     @staticmethod
     def load(folder: str | Path, *, models: bool = True) -> Record:
         """Read a folder that `save` wrote; without the models, which may be large, if so asked."""
-        folder = Path(folder)
+        folder, models = path_of("folder", folder), flag("models", models)
         try:
             config = tomllib.loads((folder / "config.toml").read_text())
             summary = json.loads((folder / "summary.json").read_text())
@@ -144,8 +152,17 @@ def runs_in(folder: str | Path) -> list[Path]:
     # a hidden folder is one that is being written
     found = [one for one in places if "/." not in f"/{one.relative_to(folder)}"]
     if not found:
-        raise ScafflixError(f"{folder} holds no run: there is no summary.json in it.")
+        raise ScafflixError(f"{folder} does not hold a run: there is no summary.json in it.")
     return found
+
+
+def file_name(words: str) -> str:
+    """Words that may hold a path, as the name of one file or folder.
+
+    >>> file_name("own/timid.py:timid-0.5")
+    'own_timid.py_timid-0.5'
+    """
+    return re.sub(r"[^A-Za-z0-9._=-]+", "_", words)[:100]
 
 
 def check_new_folder(folder: str | Path, *, force: bool = False) -> None:
@@ -172,12 +189,12 @@ def new_folder(folder: str | Path, *, force: bool = False) -> Iterator[Path]:
     check_new_folder(folder, force=force)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+        partial.mkdir()
     except OSError as error:
         raise ScafflixError(f"{folder} cannot be written: {error.strerror}.") from None
     try:
         yield partial
-        partial.chmod(0o755)
         _flush(partial)
         if folder.exists() and any(folder.iterdir()):
             _move_into(partial, folder)

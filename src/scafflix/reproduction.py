@@ -10,25 +10,18 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
-from enum import StrEnum
 from typing import Any, NamedTuple
 
+from scafflix import foresight
+from scafflix.building import for_method, load_federation, resolve, served
 from scafflix.checkpoint import NOWHERE, Checkpoints
-from scafflix.config import ProblemConfig, RunConfig, build, plain
+from scafflix.config import OPTIMA, WARM, ProblemConfig, RunConfig, Scale, build, plain
+from scafflix.data import Federation
 from scafflix.errors import ScafflixError
-from scafflix.experiment import figure_settings
-from scafflix.laboratory import Laboratory, resolve
+from scafflix.experiment import Runner, figure_settings
 from scafflix.progress import Progress, Standing
 from scafflix.record import Record
 from scafflix.tuning import Cell, best, cell
-
-
-class Scale(StrEnum):
-    """How large an experiment is."""
-
-    smoke = "smoke"
-    laptop = "laptop"
-    paper = "paper"
 
 
 class Line(NamedTuple):
@@ -63,6 +56,14 @@ class Task(NamedTuple):
         return len(self.grid) > 1 and self.tuning.rounds < self.config.rounds
 
     @property
+    def configs(self) -> list[RunConfig]:
+        """One of each kind of run that it takes."""
+        return [
+            *(replace(self.tuning, stepsize=stepsize) for stepsize in self.grid),
+            replace(self.config, stepsize=self.grid[0]),
+        ]
+
+    @property
     def runs(self) -> int:
         """How many there are to make, unless stepsizes diverge."""
         return len(self.grid) + 2 * self.runs_off + self.seeds
@@ -77,22 +78,36 @@ def reproduce(
 ) -> list[Panel]:
     """The panels of a figure; `changes` to the configuration hold for all of them."""
     plans = list(_plans(name, scale, changes or {}))
+    _check([task for _, tasks in plans for task in tasks])
     total = sum(task.runs for _, tasks in plans for task in tasks)
     count = itertools.count()
-    laboratories: dict[Any, Laboratory] = {}
+    runners: dict[Any, Runner] = {}
     panels = []
     for title, tasks in plans:
         lines, tried = [], {}
         for task in tasks:
             problem = str(sorted(_problem(task.config).items()))
-            if problem not in laboratories:
+            if problem not in runners:
                 # one at a time in memory
-                laboratories = {problem: Laboratory.of(task.config, checkpoints)}
-            line, cells = _line(laboratories[problem], task, count, total, progress)
+                runners = {problem: Runner.of(task.config, checkpoints)}
+            line, cells = _line(runners[problem], task, count, total, progress)
             lines.append(line)
             tried[task.label] = cells
         panels.append(Panel(title, lines, tried))
     return panels
+
+
+def _check(tasks: list[Task]) -> None:
+    """Refuse what cannot work before the first run: by the keys, then with the data."""
+    asked = [one for task in tasks for one in task.configs]
+    for one in asked:
+        foresight.check_keys(one)
+    federations: dict[str, Federation] = {}
+    for one in asked:
+        problem = str(sorted(_problem(one).items()))
+        if problem not in federations:
+            federations = {problem: load_federation(resolve(one))}  # one at a time in memory
+        foresight.check_data(one, federations[problem])
 
 
 def _plans(name: str, scale: Scale, changes: Mapping[str, Any]) -> Iterator[tuple[str, list[Task]]]:
@@ -108,18 +123,25 @@ def _plans(name: str, scale: Scale, changes: Mapping[str, Any]) -> Iterator[tupl
             own = {key: value for key, value in line.items() if key != "label"}
             if "cohort" in own and scale is Scale.smoke:
                 own["cohort"] = min(own["cohort"], *_numbers("clients", base["clients"], int))
-            config: RunConfig = build(RunConfig, {**base, **own, "keep": "none"})
+            config = _run_of({**base, **own, "keep": "none"})
             # a stepsize is chosen for a method as the data set's file has it, not for every
             # line: gamma steps in the space of the clients' models, whatever alpha, tau and p
             alpha = config.alpha if config.alpha == 1 else base["alpha"]
             kept = {key: own[key] for key in ("method", "pace", "individual") if key in own}
-            tuning: RunConfig = build(
-                RunConfig,
-                {**base, **kept, "alpha": alpha, "rounds": tuning_rounds, "every": tuning_rounds,
-                 "part": "validation", "keep": "none"},
-            )  # fmt: skip
-            tasks.append(Task(line["label"], config, tuning, grid, seeds))
+            tuning = {"alpha": alpha, "rounds": tuning_rounds, "every": tuning_rounds}
+            tuning |= {"part": "validation", "keep": "none"}
+            trial = _run_of({**base, **kept, **tuning})
+            tasks.append(Task(line["label"], config, trial, grid, seeds))
         yield panel["title"], tasks
+
+
+def _run_of(values: Mapping[str, Any]) -> RunConfig:
+    """One run, without what its data set's file says of other methods and local optima."""
+    config = for_method(build(RunConfig, values))
+    unread = {OPTIMA, WARM} - served(config)
+    known = [one for one in fields(config) if one.metadata["only"] in unread]
+    other: dict[str, Any] = {one.name: one.default for one in known}
+    return replace(config, **other)
 
 
 def _numbers(name: str, given: Any, kind: type[Any]) -> tuple[Any, ...]:
@@ -132,7 +154,7 @@ def _numbers(name: str, given: Any, kind: type[Any]) -> tuple[Any, ...]:
 
 
 def _line(
-    laboratory: Laboratory,
+    runner: Runner,
     task: Task,
     count: Iterator[int],
     total: int,
@@ -145,13 +167,13 @@ def _line(
             if progress is not None:
                 progress(number, total, f"{task.label}, {what}: {done}/{rounds}, {state}")
 
-        return laboratory.cached_run(config, report)
+        return runner.cached_run(config, report)
 
     def attempt(stepsize: float, rounds: int) -> Cell:
         config = replace(task.tuning, stepsize=stepsize, rounds=rounds, every=rounds)
         return cell(config, run(config, f"trying the stepsize {stepsize:g}"))
 
-    metric = laboratory.problem.network.metric
+    metric = runner.problem.network.metric
     cells = [attempt(stepsize, task.tuning.rounds) for stepsize in task.grid]
     first = best(cells, metric)
     rest = [one for one in cells if one is not first and math.isfinite(one.score)]
@@ -165,6 +187,6 @@ def _line(
 
 
 def _problem(config: RunConfig) -> dict[str, Any]:
-    """What a laboratory is made for."""
+    """What a runner is made for."""
     resolved = plain(resolve(config))
     return {entry.name: resolved.get(entry.name) for entry in fields(ProblemConfig)}

@@ -12,18 +12,20 @@ Theorem 1, for stepsizes gamma_i <= 1/A_i:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from scafflix.arguments import instance, numbers, real_number, shown
 from scafflix.errors import ScafflixError
 from scafflix.gradients import Exact, Gradient
 from scafflix.problem import Constants, Floats
 
 LEAST_PROBABILITY = 1e-9  # a round of a billion steps
+UNIT = 64 * np.finfo(np.float64).eps  # what a few operations may lose of a number
 
 
 class Rate(NamedTuple):
@@ -76,6 +78,8 @@ class Plan:
     gamma: Floats  # stepsizes by Corollary 1, or by Corollary 2 for a target epsilon
     p: float  # the probability of communication
     epsilon: float | None
+    pace: str = "expected"  # of control variates: the proven one
+    made_for: Mapping[str, Any] | None = None  # functions, smoothness and alpha; None: unknown
 
     @property
     def n(self) -> int:
@@ -86,6 +90,16 @@ class Plan:
     def exact(self) -> bool:
         """Whether the gradients are exact."""
         return isinstance(self.gradient, Exact)
+
+    @property
+    def known(self) -> bool:
+        """Whether constants are known; else the stepsizes are chosen ones, and no theorem holds."""
+        return bool(np.isfinite(self.A).all())
+
+    def p_for(self, gamma: Floats) -> float:
+        """The p that goes with stepsizes of one's own; where no constants are known, the plan's."""
+        mu = self.constants.mu
+        return probability(gamma, mu) if (mu > 0).all() else self.p
 
     @property
     def rate(self) -> Rate:
@@ -123,6 +137,11 @@ class Plan:
         return notebook.plan_html(self)
 
 
+def check_plan(plan: object) -> None:
+    """Refuse what a user may have put in the place of a plan."""
+    instance("plan", plan, Plan, "a plan, as sx.plan(problem, person) makes it")
+
+
 def advise(
     alpha: Floats,
     constants: Constants,
@@ -144,8 +163,9 @@ def advise(
 def without_theory(alpha: Floats, gamma: Floats, p: float, gradient: Gradient) -> Plan:
     """The plan of functions whose constants nobody knows: chosen stepsizes, no guarantee."""
     unknown = np.full(len(alpha), np.inf)
-    constants = Constants(1 / gamma, np.zeros(len(alpha)), unknown)
-    return Plan(alpha, constants, gradient, unknown, np.zeros(len(alpha)), gamma, p, None)
+    nothing = np.zeros(len(alpha))
+    constants = Constants(1 / gamma, nothing, unknown)
+    return Plan(alpha, constants, gradient, unknown, nothing, gamma, p, None, "cautious")
 
 
 def probability(gamma: Floats, mu: Floats) -> float:
@@ -153,29 +173,40 @@ def probability(gamma: Floats, mu: Floats) -> float:
     return min(1.0, math.sqrt(float((gamma * mu).min())))
 
 
-def chosen_stepsizes(given: float | Floats | None, advised: float | Floats, n: int) -> Floats:
+def chosen_stepsizes(
+    given: float | Floats | None, advised: float | Floats, n: int, name: str = "stepsize"
+) -> Floats:
     """One stepsize for each of n clients: what the user gave, else what theory advises."""
-    values = np.asarray(advised if given is None else given, float)
+    values = numbers(name, advised if given is None else given, finite=False)
     if values.shape not in ((), (n,)):
         raise ScafflixError(
-            f"stepsize has the shape {values.shape}; give one number, or one for each of the "
+            f"{name} has the shape {values.shape}; give one number, or one for each of the "
             f"{n} clients that take part."
         )
     values = np.broadcast_to(values, (n,))
     if not (np.isfinite(values).all() and (values > 0).all()):
-        raise ScafflixError(f"stepsize is {given}; it must be a finite number above 0.")
+        if given is None:
+            raise ScafflixError("Theory advises no stepsize above 0 here; give a stepsize.")
+        raise ScafflixError(f"{name} is {shown(given)}; it must be a finite number above 0.")
     return values
 
 
-def chosen_stepsize(given: float | None, advised: float) -> float:
+def chosen_stepsize(given: float | None, advised: float, name: str = "stepsize") -> float:
     """The one stepsize of a method that has only one."""
-    (value,) = chosen_stepsizes(given, advised, 1)
+    (value,) = chosen_stepsizes(given, advised, 1, name)
     return float(value)
 
 
 def chosen_probability(given: float | None, advised: float) -> float:
     """The probability of communication: what the user gave, else what theory advises."""
-    p = advised if given is None else given
+    if given is None:
+        if not LEAST_PROBABILITY <= advised <= 1:
+            raise ScafflixError(
+                f"Theory advises p = {advised:g}, below {LEAST_PROBABILITY:g}: some client has a "
+                "very large condition number or a very small alpha; give p."
+            )
+        return float(advised)
+    p = real_number("p", given, above=True)
     if not LEAST_PROBABILITY <= p <= 1:
         raise ScafflixError(
             f"p is {p:g}; it must be above 0 (at least {LEAST_PROBABILITY:g}) and at most 1."
@@ -196,12 +227,12 @@ def lyapunov(
 
     A method without control variates has only the first term (h is None).
     """
-    gamma_min = jnp.min(gamma)
-    psi = jnp.mean(gamma_min / gamma * alpha**2) * jnp.sum((x - x_optimal) ** 2)
+    gamma_min = gamma.min()
+    psi = (gamma_min / gamma * alpha**2).mean() * ((x - x_optimal) ** 2).sum()
     if h is None:
         return psi
-    error = jnp.sum((h - h_optimal) ** 2, axis=tuple(range(1, h.ndim)))
-    return psi + gamma_min / p**2 * jnp.mean(gamma * error)
+    error = ((h - h_optimal) ** 2).sum(axis=tuple(range(1, h.ndim)))
+    return psi + gamma_min / p**2 * (gamma * error).mean()
 
 
 def rounding_floor(x_tilde: Floats, h: Floats, gamma: Floats, mu: Floats, p: float) -> float:
@@ -210,12 +241,11 @@ def rounding_floor(x_tilde: Floats, h: Floats, gamma: Floats, mu: Floats, p: flo
     Gradients are rounded to eps (||h_i|| + ||x~_i||/gamma_i), which moves the fixed point by up to
     that over mu_i, and h_i by as much.
     """
-    unit = 64 * np.finfo(np.float64).eps
 
     def norms(stack: Floats) -> Floats:
         return np.linalg.norm(stack.reshape(len(gamma), -1), axis=1)
 
-    slack = unit * (norms(h) + norms(x_tilde) / gamma)
+    slack = UNIT * (norms(h) + norms(x_tilde) / gamma)
     points = np.mean(gamma.min() / gamma * (slack / mu) ** 2)
     return float(points + gamma.min() / p**2 * np.mean(gamma * slack**2))
 
@@ -236,17 +266,23 @@ class Certificate(NamedTuple):
 
 
 def certify(psi: Floats, bound: Floats, floor: float, exact: bool) -> Certificate | None:
-    """Compare round by round; None where there is no guarantee to check.
+    """Compare round by round, from the start on; None where there is no guarantee to check.
 
-    >>> certify(np.array([0.5, 0.3]), np.array([1.0, 0.5]), floor=0.0, exact=True)
+    A round that takes Psi to 0, or as near as rounding allows it from where it was before, says
+    nothing: the bound itself is then 0 or as small.
+
+    >>> certify(np.array([1.0, 0.5, 0.3]), np.array([1.0, 1.0, 0.5]), floor=0.0, exact=True)
     Certificate(holds=True, worst_ratio=0.6, worst_round=2, rounds_checked=2, chance=1.0)
     """
     if not np.isfinite(bound).all():
         return None
-    above = np.flatnonzero(psi > floor)
+    rounding = floor + UNIT**2 * psi[:-1] + np.finfo(np.float64).tiny
+    psi, bound = psi[1:], bound[1:]
+    above = np.flatnonzero(psi > rounding)
     if not len(above):
         return Certificate(True, 0.0, 0, 0, 1.0 if exact else None)
-    ratio = psi[above] / bound[above]
+    with np.errstate(divide="ignore"):  # Psi above rounding where the bound is 0: it fails
+        ratio = psi[above] / bound[above]
     worst = int(np.argmax(ratio))
     largest = float(ratio[worst])
     chance = min(1.0, 1 / largest) if exact else None

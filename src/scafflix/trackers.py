@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from scafflix.arguments import instance, path_of, shown
 from scafflix.errors import ScafflixError
 from scafflix.progress import Progress, Standing
 from scafflix.record import Record
@@ -33,8 +34,11 @@ class Tracker(Protocol):
 
 def track(record: Record, to: str, where: str | Path, name: str) -> None:
     """Tell a tracker of all rounds of a run."""
-    if to not in TRACKERS:
-        raise ScafflixError(f"There is no tracker {to!r}; known are {', '.join(TRACKERS)}.")
+    instance("record", record, Record, "a record, as sx.run returns it")
+    if not isinstance(to, str) or to not in TRACKERS:
+        raise ScafflixError(f"There is no tracker {shown(to)}; known are {', '.join(TRACKERS)}.")
+    path_of("where", where)
+    path_of("name", name)
     tracker = TRACKERS[to](where, name, record.config)
     columns = {key: values.tolist() for key, values in record.metrics.items() if key != "round"}
     for place, number in enumerate(record.metrics["round"].tolist()):
@@ -69,7 +73,7 @@ def _library(name: str, extra: str) -> Any:
         return import_module(name)
     except ImportError:
         raise ScafflixError(
-            f"{extra} is not installed; give pip install 'scafflix[{extra}]'."
+            f"{extra} is not installed; run: pip install 'scafflix[{extra}]'."
         ) from None
 
 

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from scafflix import durable, experiment
-from scafflix.building import one_run
+from scafflix import durable, foresight
+from scafflix.building import SHARE, one_run
 from scafflix.checkpoint import NOWHERE, Checkpoints
 from scafflix.config import RunConfig, TuneConfig, plain
 from scafflix.digest import digest_of
+from scafflix.engine.recording import versions
+from scafflix.engine.run import part_of
 from scafflix.errors import DivergenceError, ScafflixError
-from scafflix.laboratory import SHARE, Laboratory
-from scafflix.models import is_network
+from scafflix.experiment import Runner
+from scafflix.personalization import read_alpha
+from scafflix.plugins import source_of
 from scafflix.progress import Progress
-from scafflix.record import Record
+from scafflix.record import Record, check_new_folder, file_name
+
+CELLS = "cells"
 
 
 class Cell(NamedTuple):
@@ -87,42 +91,39 @@ def tune(
     for stepsize in config.stepsizes:
         if isinstance(stepsize, str) or not 0 < stepsize < math.inf:
             raise ScafflixError(f"stepsizes has {stepsize!r}; give numbers above 0.")
+    if config.part != "test":
+        raise ScafflixError(
+            "part is for single runs and comparisons; tune chooses on validation data and tests "
+            "the winners. Leave it out."
+        )
     if config.validation is None:
         config = replace(config, validation=SHARE)
-    execute = _executor(config, checkpoints)
-    checkpoints.announce()
     asked = [
         _one(config, method, stepsize) for method in config.methods for stepsize in config.stepsizes
     ]
+    for one in (*asked, replace(asked[0], keep=config.keep)):
+        foresight.check_keys(one)
+    check_new_folder(folder / CELLS, force=True)
+    runner = Runner.of(config)
+    for one in asked:
+        runner.check(one)
+    checkpoints.announce()
     cells: list[Cell] = []
     metric = "accuracy"
     for number, one in enumerate(asked):
-        part = progress and experiment.part_of(progress, number, len(asked) + len(config.methods))
-        found, known = _cell(one, execute, folder / "cells", part)
+        part = progress and part_of(progress, number, len(asked) + len(config.methods))
+        place = checkpoints.within(f"{file_name(one.method)}-{one.stepsize:g}-{one.part}")
+        found, known = _cell(one, runner, folder / CELLS, part, place)
         cells.append(found)
         metric = known or metric
     winners = {}
     for number, method in enumerate(config.methods):
         chosen = best([one for one in cells if one.method == method], metric)
-        part = progress and experiment.part_of(
-            progress, len(asked) + number, len(asked) + len(config.methods)
-        )
+        part = progress and part_of(progress, len(asked) + number, len(asked) + len(config.methods))
         final = replace(_one(config, method, chosen.stepsize), part="test", keep=config.keep)
-        winners[method] = execute(final, part)
+        place = checkpoints.within(f"{file_name(method)}-{chosen.stepsize:g}-test")
+        winners[method] = runner.at(place).run(final, part)
     return Tuned(metric, cells, winners)
-
-
-def _executor(
-    config: TuneConfig, checkpoints: Checkpoints
-) -> Callable[[RunConfig, Progress | None], Record]:
-    if is_network(config.model):
-        return Laboratory.of(config, checkpoints).run
-
-    def execute(one: RunConfig, progress: Progress | None) -> Record:
-        place = checkpoints.within(f"{one.method}-{one.stepsize:g}-{one.part}")
-        return experiment.execute(one, progress, place)
-
-    return execute
 
 
 def _one(config: TuneConfig, method: str, stepsize: Any) -> RunConfig:
@@ -132,16 +133,20 @@ def _one(config: TuneConfig, method: str, stepsize: Any) -> RunConfig:
 
 def _cell(
     one: RunConfig,
-    execute: Callable[[RunConfig, Progress | None], Record],
+    runner: Runner,
     folder: Path,
     progress: Progress | None,
+    checkpoints: Checkpoints,
 ) -> tuple[Cell, str | None]:
     """A cell from its file, or by a run that then leaves the file."""
-    name = digest_of(plain(one), _stamp(one.data), _stamp(one.alpha))[:8]
-    file = folder / f"{one.method}-{one.stepsize:g}-{name}.json"
+    problem = runner.problem
+    alpha = read_alpha(one.alpha, problem.n)
+    made_by = {**versions(), "commit": ""}
+    name = digest_of(plain(one), problem.identity, alpha, made_by, source_of(one.method))[:8]
+    file = folder / f"{file_name(one.method)}-{one.stepsize:g}-{name}.json"
     if not file.exists():
         try:
-            record = execute(one, progress)
+            record = runner.at(checkpoints).run(one, progress)
             found, metric = cell(one, record), record.summary["metric"]
         except DivergenceError as error:
             found, metric = Cell(one.method, float(one.stepsize), math.nan, error.round), None
@@ -157,11 +162,3 @@ def _cell(
         return Cell(**kept), metric
     except (ValueError, KeyError, TypeError):
         raise ScafflixError(f"{file} does not hold a cell of a grid; remove it.") from None
-
-
-def _stamp(source: Any) -> list[float] | None:
-    """When a file was changed, and its size: another content is another cell."""
-    path = Path(str(source))
-    if not path.is_file():
-        return None
-    return [path.stat().st_mtime, path.stat().st_size]

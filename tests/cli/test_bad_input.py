@@ -166,7 +166,7 @@ def test_a_method_named_twice_is_refused_before_it_runs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["compare", "--data", SMALL, "--clients", "3", "--methods", "gd,scafflix,gd"]
-    assert "names something twice" in refuse(words, capsys, monkeypatch)
+    assert "has an entry twice" in refuse(words, capsys, monkeypatch)
 
 
 def test_a_folder_below_a_file_is_refused_before_anything_runs(

@@ -13,7 +13,8 @@ import scafflix as sx
 from scafflix.cli import main
 
 ROOT = Path(__file__).parents[2]
-DIGITS = "--data digits --clients 8 --scale maxabs --model dense --optima-steps 20 --rounds 6"
+ALONE = "--data digits --clients 8 --scale maxabs --model dense --rounds 6"
+DIGITS = f"{ALONE} --optima-steps 20"
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def test_a_network_leaves_the_same_files_as_any_run(
 def test_a_diverging_network_says_where_and_keeps_the_last_good_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = f"run {DIGITS} --alpha 1 --optima none --stepsize 500 --out out"
+    words = f"run {ALONE} --alpha 1 --optima none --stepsize 500 --out out"
     assert call(words, monkeypatch) == 2
     sentence = capsys.readouterr().err
     assert "diverged in round" in sentence
@@ -65,11 +66,11 @@ def test_a_diverging_network_says_where_and_keeps_the_last_good_model(
         ("--batch 5000", "batch is 5000"),
         ("--optima cold", "common, warm or none"),
         ("--store tape", "auto, memory or disk"),
-        ("--keep all", "personal, global, none"),
+        ("--keep all", "personal, global or none"),
         ("--method nesterov", "strongly convex"),
         ("--stepsize common", "number above 0"),
         ("--every 0", "every is 0"),
-        ("--part future", "no future data"),
+        ("--part future", "test or validation"),
     ],
 )
 def test_bad_input_is_one_sentence(

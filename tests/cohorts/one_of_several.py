@@ -5,6 +5,7 @@ import sys
 import jax
 
 import scafflix as sx
+from scafflix.cohorts.optima import Recipe
 
 
 def main(number: int, count: int, address: str, out: str) -> None:
@@ -13,10 +14,12 @@ def main(number: int, count: int, address: str, out: str) -> None:
     fed = sx.data.load(
         "iris", clients=5, split="shuffled", scale="standard", validation=0.2, test=0.2
     )
-    problem = sx.NetworkProblem(fed, sx.models.dense(features=4, classes=3))
-    settings = {"alpha": 0.5, "cohort": 3, "rounds": 8, "every": 4, "batch": 4, "seed": 1}
-    optima = {"optima_batch": 4, "optima_steps": 10, "optima_stepsize": 0.1}
-    record = sx.train_network(problem, **settings, **optima, keep="personal", p=0.3)
+    problem = sx.Problem(fed, sx.models.dense(features=4, classes=3))
+    recipe = Recipe(batch=4, steps=10, stepsize=0.1)
+    person = sx.personalize(problem, 0.5, recipe=recipe)
+    plan = sx.plan(problem, person, gradient=sx.gradients.Minibatch(4))
+    method = sx.scafflix(plan, p=0.3)
+    record = sx.run(problem, person, method, rounds=8, cohort=3, every=4, seed=1)
     record.save(out)
 
 

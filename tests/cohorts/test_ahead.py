@@ -6,12 +6,12 @@ import threading
 from itertools import pairwise
 from typing import Any
 
-import miniature
 import numpy as np
 import pytest
-from miniature import GAMMA, N
 from numpy.typing import NDArray
 
+import miniature
+from miniature import GAMMA, N
 from scafflix.cohorts.ahead import Ahead
 from scafflix.cohorts.devices import all_devices, spread
 from scafflix.cohorts.store import Store

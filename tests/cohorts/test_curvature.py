@@ -3,19 +3,19 @@ from __future__ import annotations
 from functools import partial
 
 import jax
-import miniature
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from miniature import N
 
+import miniature
 import scafflix as sx
+from miniature import N
 from scafflix.cohorts.curvature import curvatures, individual_stepsizes
-from scafflix.cohorts.problem import Rows, objective
+from scafflix.cohorts.rows import Rows, objective
 from scafflix.cohorts.store import Store
 
 
-def largest_eigenvalues(problem: sx.NetworkProblem, x_star: Store) -> list[float]:
+def largest_eigenvalues(problem: sx.Problem, x_star: Store) -> list[float]:
     """By the whole Hessian of every f_i."""
     loss = partial(objective, problem.network, problem.l2)
     found = []
@@ -25,7 +25,7 @@ def largest_eigenvalues(problem: sx.NetworkProblem, x_star: Store) -> list[float
         train = problem.train
         rows = slice(train.first[i], train.first[i] + train.counts[i])
         own = Rows(train.rows.inputs[rows], train.rows.labels[rows])
-        hessian = jax.jit(jax.hessian(lambda v, tree=tree, own=own: loss(tree(v), *own)))(point)
+        hessian = jax.jit(jax.hessian(lambda v, tree=tree, own=own: loss(tree(v), *own)[0]))(point)
         found.append(np.abs(np.linalg.eigvalsh(np.asarray(hessian, float))).max())
     return found
 

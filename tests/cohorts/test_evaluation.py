@@ -4,13 +4,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import miniature
 import numpy as np
 import pytest
-from miniature import ALPHA, N
 from numpy.typing import NDArray
 
+import miniature
 import scafflix as sx
+from miniature import ALPHA, N
 from scafflix.cohorts.evaluation import evaluate
 from scafflix.data.federation import Examples, Federation
 from scafflix.engine.compilation import COMPILATIONS
@@ -28,7 +28,7 @@ def table_of_codes() -> Network:
     )
 
 
-def sequences() -> sx.NetworkProblem:
+def sequences() -> sx.Problem:
     """Clients with sequences of which some places do not count; the third has none for testing."""
     random = np.random.default_rng(0)
 
@@ -39,12 +39,10 @@ def sequences() -> sx.NetworkProblem:
 
     clients = tuple(f"role-{i}" for i in range(4))
     fed = Federation("play", clients, part([5, 40, 3, 18]), part([2, 33, 0, 6]))
-    return sx.NetworkProblem(fed, table_of_codes())
+    return sx.Problem(fed, table_of_codes())
 
 
-def directly(
-    problem: sx.NetworkProblem, part: str, models: list[Any]
-) -> tuple[NDArray[np.float64], ...]:
+def directly(problem: sx.Problem, part: str, models: list[Any]) -> tuple[NDArray[np.float64], ...]:
     """Loss, score and count of each client, one example and one place after another."""
     chosen = problem.federation.parts[part]
     rows = []
@@ -86,14 +84,20 @@ def test_local_models_are_scored_with_alpha_zero() -> None:
     problem = miniature.problem((6,), 0.0)
     x, x_star = problem.start(1), miniature.points(problem)
     models = mixed(x, np.zeros(N), x_star.read(np.arange(N)))
-    check(evaluate(problem, "test", x, np.zeros(N), x_star), directly(problem, "test", models))
+    check(
+        evaluate(problem, "test", x, miniature.mixtures(np.zeros(N)), x_star),
+        directly(problem, "test", models),
+    )
 
 
 def test_personal_models_are_scored_as_mixtures() -> None:
     problem = miniature.problem((6,), 0.0)
     x, x_star = problem.start(1), miniature.points(problem)
     models = mixed(x, ALPHA, x_star.read(np.arange(N)))
-    check(evaluate(problem, "train", x, ALPHA, x_star), directly(problem, "train", models))
+    check(
+        evaluate(problem, "train", x, miniature.mixtures(ALPHA), x_star),
+        directly(problem, "train", models),
+    )
 
 
 def test_more_clients_than_are_read_together_are_scored_one_by_one() -> None:
@@ -101,7 +105,10 @@ def test_more_clients_than_are_read_together_are_scored_one_by_one() -> None:
     alpha = np.linspace(0, 1, 19)
     x, x_star = problem.start(1), miniature.points(problem)
     models = mixed(x, alpha, x_star.read(np.arange(19)))
-    check(evaluate(problem, "test", x, alpha, x_star), directly(problem, "test", models))
+    check(
+        evaluate(problem, "test", x, miniature.mixtures(alpha), x_star),
+        directly(problem, "test", models),
+    )
 
 
 def test_places_without_a_label_do_not_count() -> None:
@@ -115,13 +122,19 @@ def test_personal_models_on_sequences_leave_out_places_without_a_label() -> None
     alpha = np.array([0.2, 0.8, 0.5, 1.0])
     x, x_star = problem.start(0), miniature.points(problem)
     models = mixed(x, alpha, x_star.read(np.arange(4)))
-    check(evaluate(problem, "test", x, alpha, x_star), directly(problem, "test", models))
+    check(
+        evaluate(problem, "test", x, miniature.mixtures(alpha), x_star),
+        directly(problem, "test", models),
+    )
 
 
 def test_a_client_without_examples_has_no_score() -> None:
     problem = miniature.problem((6,), 0.0)
     x, x_star = problem.start(1), miniature.points(problem)
-    for scores in (evaluate(problem, "test", x), evaluate(problem, "test", x, ALPHA, x_star)):
+    for scores in (
+        evaluate(problem, "test", x),
+        evaluate(problem, "test", x, miniature.mixtures(ALPHA), x_star),
+    ):
         assert np.isnan(scores.loss).tolist() == [i == 5 for i in range(N)]
         assert scores.entries[5] == 0
 
@@ -129,8 +142,8 @@ def test_a_client_without_examples_has_no_score() -> None:
 def test_evaluating_another_model_compiles_nothing() -> None:
     problem, x_star = miniature.problem((6,), 0.0), miniature.points(miniature.problem((6,), 0.0))
     x = problem.start(1)
-    evaluate(problem, "test", x, ALPHA, x_star)
+    evaluate(problem, "test", x, miniature.mixtures(ALPHA), x_star)
     other = problem.start(2)
     before = COMPILATIONS.count
-    evaluate(problem, "test", other, np.roll(ALPHA, 1), x_star)
+    evaluate(problem, "test", other, miniature.mixtures(np.roll(ALPHA, 1)), x_star)
     assert COMPILATIONS.count == before

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import miniature
 import numpy as np
 import pytest
-from miniature import CLASSES, FEATURES, N
 
+import miniature
 import scafflix as sx
+from miniature import CLASSES, FEATURES, N
 from scafflix.cohorts import optima
-from scafflix.cohorts.evaluation import evaluate
+from scafflix.cohorts.evaluation import ALONE, evaluate
 from scafflix.cohorts.optima import GRID, NEARLY, LocalOptima, Recipe, local_optima
-from scafflix.cohorts.problem import objective
+from scafflix.cohorts.rows import objective
 from scafflix.engine.compilation import COMPILATIONS
 from scafflix.errors import ScafflixError
 from scafflix.models.dense import dense
@@ -24,9 +24,7 @@ RECIPE = Recipe(stepsize=0.2, batch=4, steps=40)
 MANY = 11  # clients: more than are searched together
 
 
-def found(
-    problem: sx.NetworkProblem = SMALL, recipe: Recipe = RECIPE, seed: int = 0
-) -> LocalOptima:
+def found(problem: sx.Problem = SMALL, recipe: Recipe = RECIPE, seed: int = 0) -> LocalOptima:
     return local_optima(problem, problem.start(seed), recipe)
 
 
@@ -121,7 +119,7 @@ def test_the_rate_is_the_smallest_whose_validation_loss_is_nearly_the_least() ->
 def test_the_quality_is_that_of_the_points() -> None:
     local = found()
     for part in ("train", "validation"):
-        scores = evaluate(SMALL, part, SMALL.start(0), np.zeros(N), local.x_star)
+        scores = evaluate(SMALL, part, SMALL.start(0), ALONE, local.x_star)
         np.testing.assert_array_equal(local.quality[f"{part}_local"], scores.score)
         np.testing.assert_array_equal(local.quality[f"{part}_loss_local"], scores.loss)
 
@@ -138,7 +136,7 @@ def test_a_client_without_validation_examples_is_refused_by_name() -> None:
         labels=fed.validation.labels[kept],
         offsets=np.concatenate([[0], np.cumsum(counts)]),
     )
-    problem = sx.NetworkProblem(replace(fed, validation=validation), dense(FEATURES, CLASSES, (6,)))
+    problem = sx.Problem(replace(fed, validation=validation), dense(FEATURES, CLASSES, (6,)))
     with pytest.raises(ScafflixError, match=f"Client {fed.clients[2]} has no validation examples"):
         found(problem)
 
@@ -165,7 +163,7 @@ def variants() -> dict[str, LocalOptima]:
     other = replace(fed, train=replace(fed.train, features=1.5 * fed.train.features))
     return {
         "as it was": found(),
-        "data": found(sx.NetworkProblem(other, dense(FEATURES, CLASSES, (6,)))),
+        "data": found(sx.Problem(other, dense(FEATURES, CLASSES, (6,)))),
         "model": found(miniature.problem((7,), 0.0)),
         "l2": found(miniature.problem((6,), 0.1)),
         "start": found(seed=1),
@@ -261,7 +259,7 @@ def test_test_data_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_validation_data_are_one_sentence() -> None:
     fed = replace(miniature.federation(), validation=None)
-    problem = sx.NetworkProblem(fed, dense(FEATURES, CLASSES, (6,)))
+    problem = sx.Problem(fed, dense(FEATURES, CLASSES, (6,)))
     with pytest.raises(ScafflixError, match=r"validation data, and there are none; .*0\.1\.$"):
         found(problem)
 

@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import miniature
 import numpy as np
 import pytest
 
+import miniature
+from scafflix.cohorts.schedule import Schedule
 from scafflix.cohorts.store import Store
-from scafflix.cohorts.training import Schedule, train
+from scafflix.cohorts.training import train
 from scafflix.errors import ScafflixError
 
 TEMPLATE = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(4, np.float32)}
@@ -123,9 +124,25 @@ def test_a_note_that_is_no_note_is_refused(tmp_path: Path, note: str) -> None:
         Store(TEMPLATE, 6, tmp_path / "s.f32")
 
 
-def test_parameters_that_are_not_float32_are_refused() -> None:
-    with pytest.raises(ScafflixError, match="float32"):
-        Store({"w": np.zeros(3)}, 2)
+@pytest.mark.parametrize("other", [np.float16, np.int32, np.float64])
+def test_parameters_of_other_or_of_several_types_are_refused(other: Any) -> None:
+    with pytest.raises(ScafflixError, match=f"must be all float32 or .* {np.dtype(other)}"):
+        Store({"b": np.zeros(2, np.float32), "w": np.zeros(3, other)}, 2)
+
+
+def test_a_store_has_the_type_of_its_template(tmp_path: Path) -> None:
+    store = Store({"w": np.zeros(3)}, 2, tmp_path / "s.rows")
+    store.write(np.array([1]), {"w": np.full((1, 3), 1 / 3)})
+    store.close()
+    again = Store({"w": np.zeros(3)}, 2, tmp_path / "s.rows").read(np.array([1]))["w"]
+    assert again.dtype == np.float64
+    assert (again == 1 / 3).all()
+
+
+def test_a_store_of_another_type_is_refused(tmp_path: Path) -> None:
+    Store({"w": np.zeros(3)}, 2, tmp_path / "s.rows").close()
+    with pytest.raises(ScafflixError, match="does not match the model"):
+        Store({"w": np.zeros(3, np.float32)}, 2, tmp_path / "s.rows")
 
 
 def test_too_little_space_is_said_before_anything_is_written(
@@ -175,7 +192,7 @@ def test_a_disk_that_fills_up_in_a_run_is_one_sentence(
     schedule = Schedule(rounds=3, cohort=3, store=tmp_path / "s.f32")
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(ScafflixError, match=r"cannot be used: No space left on device\.$"):
-        train(small, chosen, alpha, None, small.start(0), schedule)
+        train(small, miniature.person(small, alpha, None), chosen, small.start(0), schedule)
 
 
 def test_a_disk_that_fails_to_sync_is_one_sentence(
@@ -224,7 +241,8 @@ def test_a_run_begins_with_zeros_whatever_a_stopped_one_left_in_the_file(tmp_pat
     chosen = miniature.method("scafflix", alpha, miniature.GAMMA)
     schedule = Schedule(rounds=4, cohort=3, store=tmp_path / "s.f32")
     whole = miniature.run(small, chosen, alpha, None, rounds=4, cohort=3)
+    everyone, start = miniature.person(small, alpha, None), small.start(0)
     with pytest.raises(KeyboardInterrupt):
-        train(small, chosen, alpha, None, small.start(0), schedule, stop)
-    again = train(small, chosen, alpha, None, small.start(0), schedule)
+        train(small, everyone, chosen, start, schedule, progress=stop)
+    again = train(small, everyone, chosen, start, schedule)
     np.testing.assert_array_equal(miniature.flat(again.x), miniature.flat(whole.x))

@@ -82,7 +82,7 @@ def test_a_missing_archive_is_refused(tmp_path: Path) -> None:
 def test_letters_beyond_unicode_are_refused(tmp_path: Path, kind: str) -> None:
     number = np.array([0x110000], f"{kind[0]}u4")
     path = saved(tmp_path, x=[[1.0]], y=[0], client=number.view(kind))
-    with pytest.raises(ScafflixError, match="letters that are none"):
+    with pytest.raises(ScafflixError, match="invalid characters"):
         read_archive(path)
 
 

@@ -76,7 +76,7 @@ def test_what_scikit_learn_bundles_has_no_file() -> None:
 
 def test_a_data_folder_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCAFFLIX_DATA", "/no/such/folder")
-    with pytest.raises(ScafflixError, match="SCAFFLIX_DATA is '/no/such/folder', which is no"):
+    with pytest.raises(ScafflixError, match="SCAFFLIX_DATA is '/no/such/folder', which is not a"):
         locate("a6a")
 
 

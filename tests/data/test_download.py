@@ -361,7 +361,7 @@ def test_what_is_no_release_is_never_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(FILES, "shakespeare/shakespeare_train.sqlite", content)
-    with pytest.raises(ScafflixError, match="what arrived is no SQLite release"):
+    with pytest.raises(ScafflixError, match="what arrived is not a SQLite release"):
         fetch("shakespeare", address=f"{server}/good/")
     assert_cache_is_empty(cache)
 

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from scafflix.arguments import real_number
 from scafflix.data import from_arrays
-from scafflix.data.arguments import real_number
 from scafflix.errors import ScafflixError
 
 

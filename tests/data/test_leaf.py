@@ -79,13 +79,13 @@ def test_texts_are_labelled_with_themselves_shifted_by_one(tmp_path: Path) -> No
     [
         ('{"users":\n[}', "line 2: not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
-        ([], "no JSON object"),
-        ({"users": []}, "'num_samples' is missing or no list"),
-        (leaf(WRITERS, user_data=[]), "'user_data' is missing or no dict"),
+        ([], "not a JSON object"),
+        ({"users": []}, "'num_samples' is missing or not a list"),
+        (leaf(WRITERS, user_data=[]), "'user_data' is missing or not a dict"),
         (leaf(WRITERS, num_samples=[2]), "2 users but 1 num_samples"),
         (leaf(WRITERS, num_samples=[2, 3]), "client 'v': num_samples is 3, but there are 1"),
         (leaf(WRITERS, users=["u", "w"]), "client 'w': among the users, but not in user_data"),
-        (leaf(WRITERS, users=["u", "u"]), "client 'u': no text, or twice"),
+        (leaf(WRITERS, users=["u", "u"]), "client 'u': the id is not text, or occurs twice"),
         (leaf(WRITERS, users=["u"], num_samples=[2]), "client 'v': in user_data, but not among"),
         (leaf({"u": ([image(0.5)], [])}), "client 'u': 1 examples in x but 0 labels in y"),
         (leaf({"u": ([image(0.5)], [62])}), r"client 'u': label 0 \(from 0\) is 62; .* 0 to 61"),
@@ -97,7 +97,10 @@ def test_texts_are_labelled_with_themselves_shifted_by_one(tmp_path: Path) -> No
         (leaf({"u": ([image(1.5)], [1])}), r"client 'u': image 0 .* has a pixel 1.5"),
         (leaf({"u": ([image(float("nan"))], [1])}), "has a pixel nan"),
         (leaf({"u": ([[None] * 784], [1])}), "client 'u': .* has a pixel nan"),
-        (leaf({"u": ([[10**400] * 784], [1])}), "client 'u': 'x' holds what is no number"),
+        (
+            leaf({"u": ([[10**400] * 784], [1])}),
+            "client 'u': 'x' holds something that is not a number",
+        ),
         (leaf({"u": ([3], [1])}), "client 'u': image 0 .* has no pixels"),
         (leaf({"u": (["short"], ["a"])}), r"client 'u': text 0 \(from 0\) has 5 characters"),
         (leaf({"u": ([VERSE], ["ab"])}), r"client 'u': label 0 \(from 0\) is 'ab'"),
@@ -129,7 +132,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
 def test_a_client_in_two_files_is_refused(tmp_path: Path) -> None:
     for number in range(2):
         written(tmp_path / f"all_data_{number}.json", leaf(WRITERS))
-    with pytest.raises(ScafflixError, match=r"all_data_1.json, client 'u': in another file"):
+    with pytest.raises(ScafflixError, match=r"all_data_1.json, client 'u': is in another file"):
         load(tmp_path)
 
 

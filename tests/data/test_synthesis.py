@@ -73,7 +73,7 @@ def test_one_client_with_one_row_is_possible() -> None:
         ({"conditioning": 0.5}, "conditioning is 0.5; give a finite number of at least 1"),
         ({"conditioning": np.inf}, "conditioning is inf"),
         ({"noise": -1}, "noise is -1"),
-        ({"task": "ranking"}, "task is 'ranking'; give 'logistic', 'linear', 'softmax'"),
+        ({"task": "ranking"}, "task is 'ranking'; it must be logistic, linear or softmax"),
         ({"task": "softmax", "classes": 1}, "classes is 1"),
         ({"seed": -1}, "seed is -1"),
     ],

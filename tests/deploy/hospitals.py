@@ -24,7 +24,7 @@ from scafflix.deploy.server import ServerCore
 from scafflix.deploy.serving import Failure
 from scafflix.deploy.settings import Settings
 from scafflix.gradients import Exact
-from scafflix.methods import METHODS, PACED
+from scafflix.methods import METHODS, Method, parameters
 from scafflix.vector import Vector
 
 DIM = 5
@@ -77,11 +77,15 @@ class Quadratic:
 LEARNERS = [Quadratic(number) for number in range(len(ALPHA))]
 
 
-def flix_optimum() -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
-    """x* of the quadratics, and h_i* = grad f_i(x~_i*)."""
-    left = sum(a * a * f.Q for a, f in zip(ALPHA, LEARNERS, strict=True))
-    right = sum(a * a * f.Q @ f.b for a, f in zip(ALPHA, LEARNERS, strict=True))
-    x = np.linalg.solve(left, right)
+def flix_optimum(
+    without: int | None = None, pull: NDArray[np.float64] | float = 0.0
+) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
+    """x* of the quadratics, and h_i* = grad f_i(x~_i*); maybe without a client, and with <pull, x>
+    added to the sum."""
+    weights = [0.0 if k == without else a * a for k, a in enumerate(ALPHA)]
+    left = sum(w * f.Q for w, f in zip(weights, LEARNERS, strict=True))
+    right = sum(w * f.Q @ f.b for w, f in zip(weights, LEARNERS, strict=True))
+    x = np.linalg.solve(left, right - pull)
     return x, [a * f.Q @ (x - f.b) for a, f in zip(ALPHA, LEARNERS, strict=True)]
 
 
@@ -121,12 +125,14 @@ class Hospital:
                 path.unlink()
 
 
-def quadratic_hospitals(folder: Path, kind: type[ClientCore] = ClientCore) -> dict[str, Hospital]:
-    """One for each quadratic."""
+def quadratic_hospitals(
+    folder: Path, kind: type[ClientCore] = ClientCore, method: Callable[..., Method] | None = None
+) -> dict[str, Hospital]:
+    """One for each quadratic; maybe with a method that is not of the package."""
 
     def maker(number: int) -> Callable[[Callable[[str], None]], ClientCore]:
         return lambda hook: kind(
-            f"clinic-{number}", ALPHA[number], LEARNERS[number], folder / "nodes", hook
+            f"clinic-{number}", ALPHA[number], LEARNERS[number], folder / "nodes", hook, method
         )
 
     return {f"clinic-{k}": Hospital(maker(k)) for k in range(len(ALPHA))}
@@ -144,15 +150,17 @@ def make_server(
     start: Vector,
     name: str = "scafflix",
     hook: Callable[[str], None] = lambda moment: None,
-    p: float | None = None,
+    back_to: int | None = None,
+    make: Callable[..., Method] | None = None,
     **settings: Any,
 ) -> ServerCore:
     """A server for the clients of a roster."""
     (folder / "server").mkdir(exist_ok=True, parents=True)
     plan = advice([one for one in roster.introductions if one.alpha > 0], Exact())
-    pace = settings.setdefault("pace", "expected" if name in PACED else "")
-    method = METHODS[name](plan, p=p, **({"pace": pace} if pace else {}))
-    return ServerCore(folder / "server", roster, method, start.tree, Settings(**settings), hook)
+    make = make or METHODS[name]
+    method = make(plan, **{key: settings.pop(key) for key in parameters(make) if key in settings})
+    chosen = Settings(**settings)
+    return ServerCore(folder / "server", roster, method, start.tree, chosen, hook, back_to)
 
 
 class Direct:

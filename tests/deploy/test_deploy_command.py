@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ pytest.importorskip("flwr", reason="Flower is not installed; pip install 'scaffl
 
 from scafflix import ScafflixError
 from scafflix.cli.deploy import app
+from scafflix.deploy import processes
 from scafflix.deploy.configuration import DeployConfig, config_from, text_of
 
 
@@ -58,18 +58,20 @@ def test_a_node_becomes_a_supernode(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     data = tmp_path / "data.csv"
     data.write_text("a,label\n1,0\n2,1\n")
     started: list[Any] = []
-    monkeypatch.setattr(os, "execve", lambda *words: started.append(words))
+    monkeypatch.setattr(processes, "become", lambda *words: started.append(words))
     words = ["node", "--superlink", "h:1", "--client", "c", "--data", str(data)]
     words += ["--folder", str(tmp_path / "state"), "--insecure", "--alpha", "0.5"]
+    words += ["--min-examples", "2"]
     found = CliRunner().invoke(app, words)
     assert found.exception is None, found.output
-    (_, command, variables) = started[0]
-    assert Path(command[0]).name == "flower-supernode"
+    (command, variables, *_) = started[0]
+    assert command[1:4] == ["-P", "-m", "scafflix_flower.supernode"]
     assert "--insecure" in command
     assert variables["FLWR_TELEMETRY_ENABLED"] == "0"
     settings = (tmp_path / "state" / "node.toml").read_text()
     assert 'client = "c"' in settings
     assert "alpha = 0.5" in settings
+    assert "min-examples = 2" in settings
     assert "no such file" in fails(*words[:6], "absent.csv", *words[7:])
 
 

@@ -25,6 +25,7 @@ from scafflix.deploy.client import ClientCore
 from scafflix.deploy.farewell import Farewell
 from scafflix.deploy.memory import Memory
 from scafflix.deploy.serving import serve
+from scafflix.methods.method import Sent
 from scafflix.vector import Vector
 
 START = LEARNERS[0].start()
@@ -108,8 +109,9 @@ class NaiveClient(ClientCore):
     def _settle(self, message: Any, kept: Memory, method: Any, client: Any) -> Memory:
         if kept.pending is None:
             return kept
-        x_hat, x_bar = Vector(kept.pending.x_hat), Vector(message.point)
-        state = method.commit(client, kept.state, x_hat, x_bar, kept.pending.steps)
+        x_hat = Vector(kept.pending.local)
+        sent, after = (Sent(Vector(point)) for point in (kept.pending.sent, message.point))
+        state = method.commit(client, kept.state, sent, x_hat, after, kept.pending.steps)
         committed = message.included  # as the server hopes
         return kept._replace(state=state, committed=committed, pending=None)
 

@@ -186,7 +186,7 @@ def test_a_message_of_a_round_or_an_epoch_that_is_over_is_stale(folder: Path) ->
         ({"steps": 0}, "range"),
         ({"steps": 10**12}, "range"),
         ({"gamma": float("inf")}, "not_finite"),
-        ({"p": 0.0}, "range"),
+        ({"gamma": -1.0}, "range"),
         ({"round": "one"}, "type"),
     ],
 )

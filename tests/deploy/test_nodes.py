@@ -26,7 +26,7 @@ from scafflix.methods import METHODS
 
 
 def node(config: DeployConfig, data: Path, folder: Path, name: str = "a", **own: Any) -> ClientCore:
-    settings = {"client": name, "data": str(data), "folder": str(folder), **own}
+    settings = {"client": name, "data": str(data), "folder": str(folder), "min-examples": 1, **own}
     return client_of(checked(config), settings)
 
 
@@ -114,7 +114,7 @@ def test_the_cnn_trains_on_nodes_with_images(
     plan = advice(roster.introductions, Minibatch(4), 0.05, 0.5)
     method = METHODS["scafflix"](plan, p=0.5, pace="actual")
     start = hospitals["clinic-0"].core.learner.start().tree
-    server = ServerCore(tmp_path, roster, method, start, Settings(rounds=3, pace="actual"))
+    server = ServerCore(tmp_path, roster, method, start, Settings(rounds=3))
     told = serve(server, Direct(hospitals))
     losses = [row["loss"] for row in server.rows()]
     assert len(server.x) == 8

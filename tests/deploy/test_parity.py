@@ -20,11 +20,16 @@ from hospitals import (
     make_server,
     quadratic_hospitals,
 )
+from safetensors.numpy import load_file
 
 import cases
 import scafflix as sx
+from executions import schedule, several
+from made_up import made_up
+from scafflix import algorithm
+from scafflix.cohorts.schedule import Schedule
 from scafflix.cohorts.store import Store
-from scafflix.cohorts.training import Schedule, cohort_of, train
+from scafflix.cohorts.training import train
 from scafflix.deploy.client import ClientCore
 from scafflix.deploy.convex import ConvexLearner
 from scafflix.deploy.farewell import Farewell
@@ -37,11 +42,10 @@ from scafflix.deploy.roster import new_roster
 from scafflix.deploy.server import ServerCore
 from scafflix.deploy.serving import serve
 from scafflix.deploy.settings import Settings
-from scafflix.engine import streams
-from scafflix.engine.streams import Stream
 from scafflix.gradients import Exact, Gradient, Minibatch
-from scafflix.methods import METHODS, PACED, Client
+from scafflix.methods import METHODS, Client, parameters
 from scafflix.models.dense import dense
+from scafflix.personalization import Start
 from scafflix.record import Record
 from scafflix.theory import without_theory
 from scafflix.vector import Vector
@@ -87,10 +91,9 @@ def test_minibatches_are_those_of_the_simulator(name: str, tmp_path: Path) -> No
     simulated = sx.run(case.problem, case.person, method, rounds=ROUNDS, seed=3)
     hospitals = convex_hospitals(tmp_path, "logistic", batch=4)
     roster = fresh_roster(hospitals)
-    pace = "expected" if name in PACED else ""
     deployed = METHODS[name](advice(roster.introductions, gradient))
     start = hospitals["client-0"].core.learner.start()
-    settings = Settings(rounds=ROUNDS, seed=3, pace=pace)
+    settings = Settings(rounds=ROUNDS, seed=3)
     server = ServerCore(tmp_path, roster, deployed, start.tree, settings)
     serve(server, Direct(hospitals))
     assert np.abs(server.x[0] - simulated.models["global"]).max() < 1e-6
@@ -110,47 +113,41 @@ def test_a_deployed_run_leaves_a_record_that_can_be_read(tmp_path: Path) -> None
     assert found.clients["rounds"].tolist() == [3] * 5
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_cohorts_make_the_points_of_a_plain_loop(name: str, tmp_path: Path) -> None:
-    hospitals = quadratic_hospitals(tmp_path)
-    start = LEARNERS[0].start()
-    roster = fresh_roster(hospitals)
-    server = make_server(tmp_path, roster, start, name, rounds=ROUNDS, seed=2, cohort=3)
-    method, n = server.method, len(ALPHA)
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("name", [*METHODS, "made_up"])
+def test_cohorts_make_the_points_of_algorithm_1(name: str, tmp_path: Path) -> None:
+    users = made_up if name == "made_up" else None
+    hospitals = quadratic_hospitals(tmp_path, method=users)
+    start, roster = LEARNERS[0].start(), fresh_roster(hospitals)
+    asked: dict[str, Any] = {"rounds": ROUNDS, "seed": 2, "cohort": 3}
+    server = make_server(tmp_path, roster, start, name, make=users, **asked)
+    method, n, nowhere = server.method, len(ALPHA), Place(0, 0, 0, 0, 0, 0)
     serve(server, Direct(hospitals))
-
+    examples = np.array([learner.examples for learner in LEARNERS])
+    everyone = Client(np.array(ALPHA), np.asarray(method.gamma), None, examples, float(n))
     clients = [
-        Client(alpha, float(gamma)) for alpha, gamma in zip(ALPHA, method.gamma, strict=True)
+        Client(
+            ALPHA[i], float(method.gamma[i]), LEARNERS[i].optimum(), float(examples[i]), float(n)
+        )
+        for i in range(n)
     ]
-    stars = [learner.optimum() for learner in LEARNERS]
-    states = [method.init_client(client, start, 0 * start) for client in clients]
-    state, nowhere = method.init_server(start), Place(0, 0, 0, 0, 0, 0)
-    for number in range(ROUNDS):
-        steps = int(method.local_steps(streams.uniforms(2, Stream.COIN, number, 1))[0])
-        chosen = cohort_of(2, number, np.arange(n), 3)
-        x, x_hat = method.broadcast(state), {}
-        for i in chosen:
-            x_hat[i] = x
-            for _ in range(steps):
-                x_tilde = ALPHA[i] * x_hat[i] + (1 - ALPHA[i]) * stars[i]
-                g = LEARNERS[i].gradient(x_tilde, nowhere)
-                x_hat[i] = method.local_step(clients[i], states[i], x_hat[i], g)
-        sent = {i: method.upload(clients[i], states[i], x_hat[i]) for i in chosen}
-        total = sum(weight for _, weight in sent.values())
-        mean = 0 * start
-        for message, weight in sent.values():
-            mean = mean + (weight / total) * message
-        state = method.combine(state, mean)
-        for i in chosen:
-            x_bar = method.broadcast(state)
-            states[i] = method.commit(clients[i], states[i], x_hat[i], x_bar, steps)
-    assert np.abs(flat(server.x) - flat(state.x)).max() < 1e-10
+
+    def gradient(i: int, r: int, points: Any, k: int) -> Any:
+        return several(lambda x: LEARNERS[i].gradient(x, nowhere), points)
+
+    zeros = [0 * start] * n
+    rounds = schedule(method, everyone, 2, ROUNDS, cohort=3)
+    made = algorithm.run(method, clients, start, zeros, gradient, rounds)
+    assert np.abs(flat(server.x) - flat(made.server.x)).max() < 1e-10
     for i, hospital in enumerate(hospitals.values()):
-        mine = hospital.core.control(Farewell(server).request(hospital.core.name))
-        theirs = method.controls(clients[i], states[i])
+        message = Farewell(server).request(hospital.core.name)
+        mine, theirs = hospital.core.control(message), method.controls(clients[i], made.states[i])
         assert (mine is None) == (theirs is None)
         if mine is not None:
             np.testing.assert_allclose(flat(mine), flat(theirs), atol=1e-9)
+        home = method.personal(clients[i], made.states[i], made.server.x)
+        kept = load_file(hospital.core.model_path(server.run))
+        np.testing.assert_allclose(flat(list(kept.values())), flat(home), atol=1e-9)
 
 
 FEATURES, CLASSES, SIZES = 4, 3, (12, 9, 15, 8)
@@ -170,11 +167,13 @@ def test_a_network_with_cohorts_deployed_makes_the_models_of_the_simulator(
     name: str, batch: int | None, tmp_path: Path
 ) -> None:
     fed, network = _network_federation(), dense(FEATURES, CLASSES, hidden=())
-    whole = sx.NetworkProblem(fed, network, 0.01)
+    whole = sx.Problem(fed, network, 0.01)
     alpha = np.array([1.0, 0.4, 0.7, 0.9])
     gradient: Gradient = Exact() if batch is None else Minibatch(batch)
     plan = without_theory(alpha, np.full(4, 0.1), 0.4, gradient)
-    method = METHODS[name](plan, p=0.4, **({"pace": "actual"} if name in PACED else {}))
+    chosen: dict[str, Any] = {"p": 0.4}
+    chosen |= {"pace": "actual"} if "pace" in parameters(METHODS[name]) else {}
+    method = METHODS[name](plan, **chosen)
     random = np.random.default_rng(5)
     stars = jax.tree.map(
         lambda leaf: (0.3 * random.normal(size=(4, *leaf.shape))).astype(np.float32),
@@ -184,7 +183,8 @@ def test_a_network_with_cohorts_deployed_makes_the_models_of_the_simulator(
     store.write(np.arange(4), stars)
     start = whole.start(0)
     schedule = Schedule(rounds=ROUNDS, cohort=2, seed=3, every=ROUNDS, part="train")
-    trained = train(whole, method, alpha, store, start, schedule)
+    person = sx.Personalization(alpha, store, start=Start(start))
+    trained = train(whole, person, method, start, schedule)
 
     class Given(NetworkLearner):
         number = 0
@@ -200,12 +200,8 @@ def test_a_network_with_cohorts_deployed_makes_the_models_of_the_simulator(
 
     hospitals = {f"client-{k}": Hospital(maker(k)) for k in range(4)}
     roster = new_roster(introduce(hospitals))
-    deployed = METHODS[name](
-        advice(roster.introductions, gradient, 0.1, 0.4),
-        p=0.4,
-        **({"pace": "actual"} if name in PACED else {}),
-    )
-    settings = Settings(rounds=ROUNDS, cohort=2, seed=3, pace="actual" if name in PACED else "")
+    deployed = METHODS[name](advice(roster.introductions, gradient, 0.1, 0.4), **chosen)
+    settings = Settings(rounds=ROUNDS, cohort=2, seed=3)
     first = hospitals["client-0"].core.learner.start().tree
     server = ServerCore(tmp_path, roster, deployed, first, settings)
     serve(server, Direct(hospitals))

@@ -77,6 +77,7 @@ def test_the_commands_of_an_operator_train_a_network_among_registered_nodes(
         np.savez(tmp_path / f"{key}.npz", x=images, y=random.integers(0, 62, 10))
         words = ("--superlink", f"127.0.0.1:{port}", "--client", client, "--ca", keys / "ca.crt")
         words += ("--data", tmp_path / f"{key}.npz", "--folder", tmp_path / f"state-{key}")
+        words += ("--min-examples", 4)
         return scafflix(f"node-{key}", "node", *words, "--key", keys / key)
 
     with processes:

@@ -15,6 +15,7 @@ pytest.importorskip(
 pytest.importorskip("flwr", reason="Flower is not installed; pip install 'scafflix[flower]'")
 
 import jax
+import torch
 from in_process_grid import InProcessGrid
 from torch import nn
 
@@ -23,6 +24,7 @@ from scafflix.cohorts.optima import Recipe
 from scafflix.config import read
 from scafflix.deploy import flower_server
 from scafflix.deploy.configuration import DeployConfig, checked, text_of
+from scafflix.deploy.examples import load_examples
 from scafflix.deploy.flower_client import client_app
 from scafflix.deploy.learner import Place
 from scafflix.deploy.network import NetworkLearner
@@ -30,6 +32,7 @@ from scafflix.deploy.partition import write_nodes
 from scafflix.deploy.pytorch import TorchLearner
 from scafflix.gradients import Minibatch
 from scafflix.models.dense import dense
+from scafflix.plugins import find_function
 from scafflix.vector import Vector
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -90,7 +93,7 @@ def test_a_module_with_buffers_is_refused() -> None:
 
 
 def test_the_example_learns_in_a_federation(tmp_path: Path) -> None:
-    config = checked(read(DeployConfig, EXAMPLES / "torch_node.toml", {}, []))
+    config = checked(read(DeployConfig, EXAMPLES / "torch_node.toml", {}, []), own=True)
     name = f"{EXAMPLES / 'torch_node.py'}:learner"
     for_nodes, own = write_nodes(config, 3, tmp_path, name)
     settings = {"settings": text_of(for_nodes)}
@@ -101,3 +104,15 @@ def test_the_example_learns_in_a_federation(tmp_path: Path) -> None:
     assert made.clients["score_personal"].min() > 0.8  # held-out digits
     assert made.summary["refused"] == 0
     assert {array.dtype for array in made.models.values()} == {np.dtype(np.float32)}
+    personal_model, global_model = (
+        find_function(f"{EXAMPLES / 'torch_node.py'}:{name}", "a model")
+        for name in ("personal_model", "global_model")
+    )
+    for one, score in zip(own, made.clients["score_personal"], strict=True):
+        path = Path(one["folder"]) / one["client"] / f"{made.summary['run']}-model.safetensors"
+        test = load_examples(for_nodes, Path(one["data"]), network=True).parts["test"]
+        outputs = personal_model(path)(torch.from_numpy(np.float32(test.features)))
+        assert np.mean(outputs.argmax(1).numpy() == test.labels) == pytest.approx(score, abs=1e-6)
+    shared = global_model(tmp_path / "server" / "record").state_dict()
+    for name, array in shared.items():
+        np.testing.assert_array_equal(array, made.models[f"global/{name}"])

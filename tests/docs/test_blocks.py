@@ -66,6 +66,7 @@ def test_a_page_does_what_it_shows(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("examples").symlink_to(ROOT / "examples")  # as in a clone
     monkeypatch.setenv("SCAFFLIX_CACHE", str(tmp_path / "cache"))
     names: dict[str, object] = {"__name__": page.stem}
     printed: str | None = None

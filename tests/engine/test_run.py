@@ -314,7 +314,7 @@ def test_a_sweep_mixes_runs_with_different_clients(logistic_case: Case) -> None:
 
 
 def test_less_than_one_round_is_refused(logistic_case: Case) -> None:
-    with pytest.raises(sx.ScafflixError, match="rounds is 0; it must be at least 1"):
+    with pytest.raises(sx.ScafflixError, match="rounds is 0; give a whole number of at least 1"):
         run(logistic_case, rounds=0)
 
 

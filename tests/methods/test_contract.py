@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 import scafflix as sx
 from cases import ALPHA, ROUNDS, SIZES, Case
+from scafflix import algorithm
+from scafflix.algorithm import Round
 from scafflix.engine.planning import optima
-from scafflix.methods import METHODS, Client, Method
+from scafflix.methods import METHODS, Client, Method, parameters
 from scafflix.vector import Vector
 
 N = len(SIZES)
@@ -46,26 +48,31 @@ def two_rounds(
     gradients: NDArray[np.float64],
     wrap: Callable[[Any], Any],
 ) -> list[Any]:
-    """Two rounds of two local steps by hand, client by client, and all that is seen on the way."""
-    clients = [Client(ALPHA[i], np.asarray(method.gamma)[i]) for i in range(N)]
-    x0 = wrap(np.full(SHAPE, 0.5))
-    server = method.init_server(x0)
-    states = [method.init_client(c, x0, wrap(h)) for c, h in zip(clients, h0, strict=True)]
+    """Two rounds of two local steps, and all that is seen of them: models and control variates."""
+    clients = [
+        Client(ALPHA[i], np.asarray(method.gamma)[i], wrap(np.full(SHAPE, 0.1 * i)), SIZES[i], N)
+        for i in range(N)
+    ]
     seen = []
-    for round in range(2):
-        x = [method.broadcast(server)] * N
-        for step in range(2):
-            g = [wrap(gradients[(round * 2 + step) * N + i]) for i in range(N)]
-            x = [method.local_step(clients[i], states[i], x[i], g[i]) for i in range(N)]
-        sent = [method.upload(clients[i], states[i], x[i]) for i in range(N)]
-        mean = sent[0][1] * sent[0][0]
-        for message, weight in sent[1:]:
-            mean = mean + weight * message
-        server = method.combine(server, (1 / sum(weight for _, weight in sent)) * mean)
-        x_bar = method.broadcast(server)
-        states = [method.commit(clients[i], states[i], x[i], x_bar, 3) for i in range(N)]
-        controls = [method.controls(clients[i], states[i]) for i in range(N)]
-        seen += [server.x, x_bar, *(h for h in controls if h is not None)]
+    for rounds in (1, 2):
+        made = algorithm.run(
+            method,
+            clients,
+            wrap(np.full(SHAPE, 0.5)),
+            [wrap(h) for h in h0],
+            lambda i, r, points, k: wrap(gradients[(r * 2 + k) * N + i]),
+            [Round(2, range(N))] * rounds,
+        )
+        controls = [
+            method.controls(client, state)
+            for client, state in zip(clients, made.states, strict=True)
+        ]
+        homes = [
+            method.personal(client, state, made.server.x)
+            for client, state in zip(clients, made.states, strict=True)
+        ]
+        sent = method.broadcast(made.server)
+        seen += [made.server.x, *sent, *homes, *(h for h in controls if h is not None)]
     return seen
 
 
@@ -89,6 +96,7 @@ def test_functions_do_the_same_on_trees_as_on_arrays(method: Method) -> None:
         np.testing.assert_array_equal(joined, array)
 
 
+@pytest.mark.usefixtures("float64")
 def test_functions_do_the_same_when_compiled(method: Method) -> None:
     @jax.jit
     def compiled(h0: jax.Array, gradients: jax.Array) -> list[Any]:
@@ -101,7 +109,8 @@ def test_functions_do_the_same_when_compiled(method: Method) -> None:
 
 def test_hyperparameters_are_leaves_of_one_tree(name: str, logistic_case: Case) -> None:
     make, plan = METHODS[name], logistic_case.plan
-    methods = [make(plan), make(plan, stepsize=1e-3, p=0.5), make(plan, stepsize=1e9)]
+    other = {"p": 0.5} if "p" in parameters(make) else {}
+    methods = [make(plan), make(plan, stepsize=1e-3, **other), make(plan, stepsize=1e9)]
     assert len({jax.tree.structure(method) for method in methods}) == 1
     leaves = [np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(m)]) for m in methods]
     assert len(leaves[0]) == len(leaves[1])
@@ -116,7 +125,8 @@ def test_a_compiled_program_serves_all_hyperparameters(name: str, logistic_case:
         nonlocal traced
         traced += 1
         client = Client(0.5, method.gamma[0])
-        return method.local_step(client, method.init_client(client, x, x), x, 2 * x)
+        sent = method.broadcast(method.init_server(x))
+        return method.local_step(client, method.init_client(client, x, x), sent, x, 2 * x)
 
     make, plan = METHODS[name], logistic_case.plan
     steps = [first_step(make(plan, stepsize=s), jnp.ones(SHAPE)) for s in (1e-3, 1e-2)]
@@ -147,7 +157,7 @@ def test_the_weighted_sum_of_control_variates_is_conserved(method: Method) -> No
 def test_the_optimum_is_a_fixed_point(name: str, case: Case) -> None:
     # a method without control variates drifts off in several local steps: it gets one, by p = 1
     method = METHODS[name](case.plan)
-    if not keeps_controls(method):
+    if not keeps_controls(method) and "p" in parameters(METHODS[name]):
         method = METHODS[name](case.plan, p=1.0)
     (optimum,) = optima(case.problem, [case.person])
     record = sx.run(case.problem, case.person, method, rounds=ROUNDS, start=optimum.x, h0=optimum.h)
@@ -176,5 +186,18 @@ def test_a_stepsize_that_is_not_above_0_is_refused(
 
 @pytest.mark.parametrize("p", [0.0, -0.5, 1.5, float("nan")])
 def test_a_probability_outside_0_and_1_is_refused(name: str, logistic_case: Case, p: float) -> None:
+    if "p" not in parameters(METHODS[name]):
+        pytest.skip(f"{name} communicates after every step")
     with pytest.raises(sx.ScafflixError, match=f"p is {p:g}"):
         METHODS[name](logistic_case.plan, p=p)
+
+
+def test_its_settings_make_it_again(name: str, logistic_case: Case) -> None:
+    make, plan = METHODS[name], logistic_case.plan
+    given = {"p": 0.37, "pace": "cautious"}
+    method = make(plan, **{key: given[key] for key in parameters(make) if key in given})
+    assert tuple(method.settings) == parameters(make)
+    again = make(plan, **method.settings)
+    assert jax.tree.structure(again) == jax.tree.structure(method)
+    for one, other in zip(jax.tree.leaves(method), jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -17,15 +17,17 @@ from numpy.typing import NDArray
 
 import scafflix as sx
 from cases import ALPHA, Case, follow
+from scafflix.cohorts.schedule import Schedule
 from scafflix.cohorts.store import Store
-from scafflix.cohorts.training import Schedule, cohort_of, train
+from scafflix.cohorts.training import cohort_of, train
 from scafflix.data.federation import Examples, Federation
 from scafflix.engine import streams
 from scafflix.engine.streams import Stream
 from scafflix.gradients import Exact, Minibatch
-from scafflix.methods import METHODS, PACED
+from scafflix.methods import METHODS, parameters
 from scafflix.methods.method import PACES
 from scafflix.models.dense import dense
+from scafflix.personalization import Personalization
 from scafflix.problem import Constants
 from scafflix.theory import Plan
 
@@ -33,7 +35,11 @@ Point = NDArray[np.float64]
 Gradient = Callable[[int, int, int, Point], Point]
 """(client, round, step, x~) -> an estimate of grad f_i(x~)."""
 
-CHOICES = [(name, pace) for name in METHODS for pace in (PACES if name in PACED else (None,))]
+CHOICES = [
+    (name, pace)
+    for name, make in METHODS.items()
+    for pace in (PACES if "pace" in parameters(make) else (None,))
+]
 
 
 class Setting(NamedTuple):
@@ -260,18 +266,18 @@ def test_rounds_of_sampled_clients_follow_the_papers_lines(
 ) -> None:
     fed, seed, rounds, cohort, p = clients(), 3, 8, 3, 0.4
     n = len(COUNTS)
-    problem = sx.NetworkProblem(fed, dense(FEATURES, CLASSES, (HIDDEN,)), L2)
+    problem = sx.Problem(fed, dense(FEATURES, CLASSES, (HIDDEN,)), L2)
     exact = BATCHES[batches]
     constants = Constants(1 / STEPSIZES, STRENGTH, np.full(n, np.inf))
     nothing = np.zeros(n)
     plan = Plan(SHARES, constants, exact, 1 / STEPSIZES, nothing, STEPSIZES, p, None)
-    method = METHODS[name](plan, p=p, **({} if pace is None else {"pace": pace}))
+    make, given = METHODS[name], {"p": p, "pace": pace}
+    method = make(plan, **{key: value for key, value in given.items() if key in parameters(make)})
     stars = 0.5 * np.random.default_rng(2).normal(size=(n, sum(SIZES))).astype(np.float32)
     made = train(
         problem,
+        Personalization(SHARES, stored(problem, stars)),
         method,
-        SHARES,
-        stored(problem, stars),
         problem.start(0),
         Schedule(rounds=rounds, cohort=cohort, seed=seed, every=rounds),
     )
@@ -317,7 +323,7 @@ def test_rounds_of_sampled_clients_follow_the_papers_lines(
     assert np.abs(x - start).max() > 0.02
 
 
-def stored(problem: sx.NetworkProblem, points: NDArray[np.float32]) -> Any:
+def stored(problem: sx.Problem, points: NDArray[np.float32]) -> Any:
     """One flat point a client as the store of trees that training reads."""
     leaves, structure = jax.tree.flatten(problem.template)
     cut = np.split(points, np.cumsum([leaf.size for leaf in leaves])[:-1], axis=1)

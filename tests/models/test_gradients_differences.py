@@ -15,6 +15,8 @@ from cases import KINDS, problem
 from scafflix.models import Network, cnn, lstm, mean_loss
 from scafflix.models.dense import dense
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 STEP = 1e-5
 
 Value = Callable[[NDArray[np.float64]], float]

@@ -8,6 +8,8 @@ import pytest
 import scafflix as sx
 from scafflix.models import MODELS, LinearModel
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 LABELS = {"logistic": [-1.0, 1.0], "softmax": [0.0, 1.0, 2.0], "linear": [-3.5, 0.0, 2.0]}
 
 

@@ -59,6 +59,7 @@ def deployment(rounds: int = 30, clients: int = 4) -> Record:
         "rounds": rounds,
         "iterations": int(steps.sum()),
         "final_objective": 0.31,
+        "final_objective_clients": clients,
         "refused": 1,
         "dropped": 2,
         "seconds": 21.5,

@@ -46,7 +46,7 @@ def test_the_target_of_the_page_is_counted_in_its_tables(runs: Path) -> None:
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScafflixError, match="holds no run"):
+    with pytest.raises(ScafflixError, match="does not hold a run"):
         call("report", str(tmp_path))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from crashes import CONVEX, NETWORK, CrashError, content, run
 
-from scafflix import job
+from scafflix import durable, job
 from scafflix.checkpoint import Checkpoints, Often
 from scafflix.cli import main
 from scafflix.cohorts import store as stores
@@ -62,7 +62,7 @@ def test_a_run_of_which_only_the_end_is_kept_ends_the_same(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
     whole = content(run(settings, tmp_path / "checkpoints"), tmp_path / "whole")
-    (last,) = (tmp_path / "checkpoints").rglob("[0-9]*")
+    (last,) = (tmp_path / "checkpoints").rglob(f"[0-9]*{durable.SUFFIX}")
     assert int(last.stem) == settings["rounds"]
     assert content(run(settings, tmp_path / "checkpoints"), tmp_path / "again") == whole
 
@@ -108,7 +108,7 @@ def test_without_a_whole_checkpoint_it_starts_over_and_says_so(
     assert content(resumed, tmp_path / "resumed") == whole
 
 
-@pytest.mark.parametrize("name", ["*.undo", "states.f32", "states.json"])
+@pytest.mark.parametrize("name", ["*.undo", "states.rows", "states.json"])
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "removed"])
 def test_damage_to_the_files_of_a_store_never_changes_the_result(
     name: str, damage: str, tmp_path: Path
@@ -351,7 +351,7 @@ def test_a_signal_waits_for_the_round_and_says_how_to_resume(
     assert call(f"{WORDS[kind]} --out out", monkeypatch) == 128 + number
     assert seen
     monkeypatch.setattr(Checkpoints, "trail", due)
-    assert capsys.readouterr().err.endswith("stopped: go on with: scafflix resume out\n")
+    assert capsys.readouterr().err.endswith("stopped: continue with: scafflix resume out\n")
     (kept,) = Path("out/checkpoint").rglob("[0-9]*.safetensors")
     assert int(kept.stem) == seen[0]
     assert call("resume out", monkeypatch) == 0

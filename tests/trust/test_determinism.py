@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 from crashes import CONVEX, NETWORK, CrashError, content, run
 
-from scafflix.methods import METHODS
+from scafflix.methods import METHODS, parameters
 from scafflix.models import is_network
 
 EXACT = ("gd", "nesterov")  # take full gradients
 CASES = [
     pytest.param(
-        {**kind, "method": method, "batch": "full" if method in EXACT else 4},
+        {
+            **{key: kind[key] for key in kind if key != "p" or "p" in parameters(METHODS[method])},
+            "method": method,
+            "batch": "full" if method in EXACT else 4,
+        },
         id=f"{kind['model']}-{method}",
     )
     for kind in (CONVEX, NETWORK)
@@ -50,14 +54,19 @@ def test_a_record_says_what_it_was_made_with(tmp_path: Path) -> None:
     ].keys()
 
 
-@pytest.mark.parametrize("settings", [CONVEX, NETWORK], ids=["convex", "network"])
-@pytest.mark.parametrize("name", ["seed", "data_seed", "model_seed"])
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        pytest.param(CONVEX, "seed", id="convex-seed"),
+        pytest.param(CONVEX, "data_seed", id="convex-data_seed"),
+        pytest.param(NETWORK, "seed", id="network-seed"),
+        pytest.param(NETWORK, "data_seed", id="network-data_seed"),
+        pytest.param(NETWORK, "model_seed", id="network-model_seed"),
+    ],
+)
 def test_seeds_are_apart(settings: dict[str, Any], name: str) -> None:
     first, other = run(settings), run({**settings, name: 1})
     same = (first.metrics["local_steps"] == other.metrics["local_steps"]).all()
     assert same == (name != "seed")  # only the algorithm's seed moves the coin
-    convex = not is_network(settings["model"])
-    loss = "objective_gap" if convex else "train_loss"
-    assert (first.metrics[loss][1:] == other.metrics[loss][1:]).all() == (
-        convex and name == "model_seed"  # a linear model starts from ones
-    )
+    loss = "train_loss" if is_network(settings["model"]) else "objective_gap"
+    assert (first.metrics[loss][1:] != other.metrics[loss][1:]).any()

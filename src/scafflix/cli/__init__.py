@@ -8,21 +8,19 @@ from typing import Any
 import click
 import typer
 
-from scafflix.checkpoint import StopError
 from scafflix.cli import data, deploy, report, resume, runs
 from scafflix.cli.display import MANNER, conclude, say, warnings_as_sentences
-from scafflix.engine.compilation import keep_programs
-from scafflix.errors import ScafflixError
+from scafflix.errors import ScafflixError, StopError
 
 HELP = (
     "Personalized federated learning that communicates rarely.\n\n"
-    "Every client has data of its own, finds its own model and takes home a mixture of it and a "
-    "common one. [bold]alpha[/bold] says how much of the common one is in it, [bold]p[/bold] how "
-    "rarely clients communicate.\n\n"
-    "Begin with [bold]scafflix demo[/bold], then [bold]scafflix run --data iris --model softmax "
+    "Every client keeps its data, finds a model of its own, and takes home a mixture of it and a "
+    "common model. [bold]alpha[/bold] is the share of the common model in the mixture; "
+    "[bold]p[/bold] is how often clients communicate.\n\n"
+    "Start with [bold]scafflix demo[/bold], then [bold]scafflix run --data iris --model softmax "
     "--clients 3 --split shuffled --alpha 0.5[/bold]."
 )
-TRY, RUN, LOOK = "Begin", "Run", "Look"  # panels of the help
+TRY, RUN, LOOK = "Start here", "Run", "Look at results"  # panels of the help
 
 app = typer.Typer(
     help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich"
@@ -46,8 +44,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command; what a user can mend is one sentence and exit code 2."""
-    keep_programs()
+    """Run the command; an error that a user can fix is one sentence and exit code 2."""
     MANNER.clear()
     code = _run()
     conclude()
@@ -62,7 +59,7 @@ def _run() -> int:
             code = command(standalone_mode=False) or 0
     except StopError as error:
         folder = error.resumable
-        kept = f"go on with: scafflix resume {folder}" if folder else "nothing was written"
+        kept = f"continue with: scafflix resume {folder}" if folder else "nothing was written"
         say("stopped", "yellow", kept)
         return 128 + error.signal
     except ScafflixError as error:

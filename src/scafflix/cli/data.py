@@ -8,11 +8,10 @@ import typer
 from rich.progress import DownloadColumn, Progress, TaskID
 
 from scafflix import data
-from scafflix.building import load_data
 from scafflix.cli.display import ERR, MANNER, OUT, show, wrote
 from scafflix.cli.options import configured
 from scafflix.config import ProblemConfig
-from scafflix.report.tables import Table
+from scafflix.report.table import Table
 
 FEW = 20  # entries of a table that are shown in a line
 
@@ -21,7 +20,7 @@ app = typer.Typer(help="Data sets: list, describe, fetch.", no_args_is_help=True
 
 @app.command("list")
 def list_known() -> None:
-    """The data sets that have a name, and whether they are here."""
+    """List the data sets that have a name, and whether they are on this machine."""
     rows = []
     for entry in data.known():
         here = "yes" if not entry.files or data.locate(entry.name) else "no"
@@ -39,7 +38,9 @@ def list_known() -> None:
 @app.command()
 @configured(ProblemConfig)
 def describe(config: ProblemConfig) -> None:
-    """Rows, features, labels and how unlike the clients are."""
+    """Show rows, features, labels and how different the clients are."""
+    from scafflix.building import load_data
+
     found = data.describe(load_data(config))
     if MANNER.words:
         for name, value in found.items():
@@ -63,7 +64,7 @@ def _words(value: object) -> str:
 def fetch(
     names: Annotated[list[str], typer.Argument(help="Names from scafflix data list.")],
 ) -> None:
-    """Download into the cache, with a check of what arrived; a broken download goes on."""
+    """Download data sets into the cache and check them; a broken download is continued."""
     for name in names:
         with Progress(
             *Progress.get_default_columns(),

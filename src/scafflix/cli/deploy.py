@@ -5,21 +5,22 @@ Flower is an optional extra, imported only by a command that needs it.
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scafflix import config as configuration
 from scafflix.cli.display import progress, say, show_facts, tell, wrote
 from scafflix.errors import ScafflixError
-from scafflix.record import Record
+
+if TYPE_CHECKING:
+    from scafflix.record import Record
 
 app = typer.Typer(help="The same run in a real federation, on Flower.", no_args_is_help=True)
 
@@ -33,7 +34,7 @@ Set = Annotated[
 Out = Annotated[
     Path,
     typer.Option(
-        "--out", help="Folder of the run; an unfinished run in it goes on.", metavar="DIR"
+        "--out", help="Folder of the run; an unfinished run in it is continued.", metavar="DIR"
     ),
 ]
 LearnerOption = Annotated[
@@ -44,7 +45,27 @@ LearnerOption = Annotated[
 ]
 NewEpoch = Annotated[
     bool,
-    typer.Option("--new-epoch", help="First set all control variates to zero: a client lost its."),
+    typer.Option(
+        "--new-epoch",
+        help="Reset every client's control variate (use this when a client has lost its state).",
+    ),
+]
+From = Annotated[
+    int | None,
+    typer.Option(
+        "--from",
+        help="Go back to this round and reset every client's control variate.",
+        metavar="ROUND",
+        min=0,
+    ),
+]
+Without = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--without",
+        help="Continue without this client for good, and reset every control variate.",
+        metavar="CLIENT",
+    ),
 ]
 
 
@@ -52,19 +73,23 @@ NewEpoch = Annotated[
 def local(
     config: Config,
     nodes: Annotated[
-        int | None, typer.Option("--nodes", help="Number of nodes: of clients in the data.")
+        int | None,
+        typer.Option("--nodes", help="Number of nodes (default: all clients)."),
     ] = None,
     learner: LearnerOption = None,
     secure: Annotated[
-        bool, typer.Option("--secure", help="With TLS and node keys, made for the occasion.")
+        bool, typer.Option("--secure", help="Use TLS and node keys, made for this run.")
     ] = False,
     out: Out = Path("runs/deploy"),
     new_epoch: NewEpoch = False,
+    back_to: From = None,
+    without: Without = None,
     assignments: Set = None,
 ) -> None:
-    """A SuperLink and nodes on this machine, as real processes: run, collect the record, stop."""
+    """Run a SuperLink and nodes on this machine, as real processes, and collect the record."""
     _need_flower()
     from scafflix.deploy.local import run_local
+    from scafflix.deploy.settings import Restart
 
     asked = _read(config, assignments)
     with _interruptible(out), progress(asked.method) as (report,):
@@ -74,7 +99,7 @@ def local(
             nodes,
             learner=_findable(learner),
             secure=secure,
-            new_epoch=new_epoch,
+            restart=Restart(new_epoch, back_to, tuple(without or ())),
             progress=report,
         )
     _print(record, out)
@@ -88,76 +113,104 @@ def server(
     port: Annotated[int, typer.Option("--port", help="Port to listen on.")] = 8000,
     certificates: Annotated[
         Path | None,
-        typer.Option(help="Folder with ca.crt, server.crt and server.key: TLS.", metavar="DIR"),
+        typer.Option(help="Folder with ca.crt, server.crt and server.key, for TLS.", metavar="DIR"),
     ] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS.")] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Do not use TLS.")] = False,
     key: Annotated[
         list[Path] | None,
-        typer.Option("--key", help="Public key of a node to let in; then no others are."),
+        typer.Option("--key", help="Public key of a node to admit; if given, no other node is."),
     ] = None,
     out: Out = Path("runs/deploy"),
     new_epoch: NewEpoch = False,
+    back_to: From = None,
+    without: Without = None,
     assignments: Set = None,
 ) -> None:
-    """The server of a federation: wait for the nodes, run, write the record."""
+    """Run the server of a federation: wait for the nodes, run, write the record."""
     _need_flower()
     if (certificates is None) != insecure:
         raise ScafflixError("Give either --certificates DIR (TLS) or --insecure.")
-    from scafflix.deploy.configuration import checked
+    if nodes < 1:
+        raise ScafflixError(f"nodes is {nodes}; it must be at least 1.")
+    from scafflix.deploy.configuration import check_sizes, checked
     from scafflix.deploy.link import Link
+    from scafflix.deploy.processes import alone
+    from scafflix.deploy.settings import Restart
+    from scafflix.deploy.terms import check_terms
+    from scafflix.models import MODELS, is_network
 
-    asked = checked(_read(config, assignments))
-    link = Link(out, port, host, certificates, key or ())
-    with _interruptible(out), link.processes:
-        link.start()
-        tell("listening", f"on {host}:{port}, waiting for {nodes} nodes")
-        with progress(asked.method) as (report,):
-            record = link.run(asked, nodes, new_epoch=new_epoch, progress=report)
+    read = _read(config, assignments)
+    # nodes may have a model of their own, under a name that only they know
+    asked = checked(read, own=read.model not in MODELS and not is_network(read.model))
+    check_sizes(asked, nodes)
+    check_terms(out / "server", asked)
+    restart = Restart(new_epoch, back_to, tuple(without or ()))
+    with _interruptible(out), alone(out):
+        link = Link(out, port, host, certificates, key or ())
+        with link.processes:
+            link.start()
+            tell("listening", f"on {host}:{port}, waiting for {nodes} nodes")
+            with progress(asked.method) as (report,):
+                record = link.run(asked, nodes, restart=restart, progress=report)
     _print(record, out)
 
 
 @app.command()
 def node(
     superlink: Annotated[str, typer.Option(help="The server, HOST:PORT.")],
-    client: Annotated[str, typer.Option(help="This client's id, the same for ever.")],
+    client: Annotated[str, typer.Option(help="This client's id; it must never change.")],
     data: Annotated[Path, typer.Option(help="Its examples: CSV, svmlight or npz.")],
-    folder: Annotated[Path, typer.Option(help="For its state; keep it.", metavar="DIR")],
+    folder: Annotated[Path, typer.Option(help="Folder for its state; keep it.", metavar="DIR")],
     alpha: Annotated[float | None, typer.Option(help="Its own alpha.")] = None,
     learner: LearnerOption = None,
-    ca: Annotated[Path | None, typer.Option(help="The server's ca.crt: TLS.")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS.")] = False,
+    method: Annotated[
+        str | None, typer.Option(help="Your own method, if the run uses one: FILE.py:FUNCTION.")
+    ] = None,
+    ca: Annotated[Path | None, typer.Option(help="The server's ca.crt, for TLS.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Do not use TLS.")] = False,
     key: Annotated[Path | None, typer.Option(help="This node's private key.")] = None,
     port: Annotated[int | None, typer.Option(help="Port for its own processes.")] = None,
+    min_examples: Annotated[
+        int | None,
+        typer.Option(
+            help="Refuse to train on fewer examples, or with smaller batches (default: 10).", min=1
+        ),
+    ] = None,
 ) -> None:
-    """One client: waits for work until it is stopped. Its data stay here."""
+    """Run one client: it waits for work until it is stopped. Its data stay on this machine."""
     _need_flower()
     if (ca is None) != insecure:
         raise ScafflixError("Give either --ca FILE (TLS) or --insecure.")
-    if not data.exists():
-        raise ScafflixError(f"{data}: there is no such file.")
+    for file in (data, ca, key):
+        if file is not None and not file.exists():
+            raise ScafflixError(f"{file}: there is no such file.")
     import tomli_w
 
     from scafflix import durable
     from scafflix.deploy.link import node_words
     from scafflix.deploy.messages import checked_name
-    from scafflix.deploy.processes import environment, free_port
+    from scafflix.deploy.processes import alone, become, environment, free_port
+    from scafflix.personalization import read_alpha
 
+    if alpha is not None:
+        read_alpha(alpha, 1)
     folder = durable.new_folder(folder.absolute())
     own: dict[str, Any] = {"client": checked_name(client), "data": str(data.absolute())}
     own |= {"folder": str(folder)}
     own |= {} if alpha is None else {"alpha": alpha}
     own |= {} if learner is None else {"learner": _findable(learner)}
-    settings = folder / "node.toml"
-    settings.write_text(tomli_w.dumps(own))
-    words = node_words(superlink, settings, port or free_port(), ca, key)
-    variables = environment(folder / "flower", folder / "cache")
-    program = str(Path(sys.executable).parent / words[0])
-    os.execve(program, [program, *words[1:]], variables)
+    own |= {} if method is None else {"method": _findable(method)}
+    own |= {} if min_examples is None else {"min-examples": min_examples}
+    with alone(folder) as held:
+        settings = folder / "node.toml"
+        settings.write_text(tomli_w.dumps(own))
+        words = node_words(superlink, settings, port or free_port(), ca, key)
+        become(words, environment(folder / "flower", folder / "cache"), folder, held)
 
 
 @app.command()
 def keys(
-    out: Annotated[Path, typer.Option("--out", help="Folder to write.", metavar="DIR")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write to.", metavar="DIR")],
     host: Annotated[
         list[str] | None, typer.Option("--host", help="A name or address of the server.")
     ] = None,
@@ -165,7 +218,7 @@ def keys(
         list[str] | None, typer.Option("--client", help="A node to make a key for.")
     ] = None,
 ) -> None:
-    """TLS certificates for a server, and keys for nodes."""
+    """Make TLS certificates for a server, and keys for nodes."""
     _need_flower()
     from scafflix.deploy.certificates import make_certificates, make_node_key
 
@@ -181,17 +234,22 @@ def keys(
 def _interruptible(out: Path) -> Iterator[None]:
     """A run that is stopped is not lost, and what it started is stopped too."""
 
-    def stop(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
+    asked: list[int] = []
 
-    before = signal.signal(signal.SIGTERM, stop)
+    def stop(number: int, frame: Any) -> None:
+        asked.append(number)
+        if len(asked) == 1:  # stopping is not to be interrupted: `timeout` sends two
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     except KeyboardInterrupt:
-        say("stopped", "yellow", f"give the same command again to go on with the run in {out}")
-        raise SystemExit(130) from None
+        say("stopped", "yellow", f"run the same command again to continue the run in {out}")
+        raise SystemExit(128 + asked[0] if asked else 130) from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _findable(learner: str | None) -> str | None:
@@ -210,16 +268,17 @@ def _findable(learner: str | None) -> str | None:
 
 def _need_flower() -> None:
     if find_spec("flwr") is None:
-        raise ScafflixError("Flower is not installed; give pip install 'scafflix[flower]'.")
+        raise ScafflixError("Flower is not installed; run: pip install 'scafflix[flower]'.")
 
 
 def _read(file: Path, assignments: list[str] | None) -> Any:
     from scafflix.deploy.configuration import DeployConfig
 
-    return configuration.read(DeployConfig, file, {}, assignments or [])
+    config = configuration.read(DeployConfig, file, {}, assignments or [])
+    return replace(config, method=_findable(config.method)) if ".py:" in config.method else config
 
 
 def _print(record: Record, out: Path) -> None:
-    shown = "method rounds n_active seconds final_objective refused dropped troubles"
-    show_facts("Federation", {name: record.summary[name] for name in shown.split()})
+    shown = "method rounds n_active seconds final_objective final_objective_clients refused dropped"
+    show_facts("Federation", {name: record.summary[name] for name in [*shown.split(), "troubles"]})
     wrote("record", out / "server" / "record")

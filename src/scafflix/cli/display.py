@@ -27,8 +27,7 @@ from rich.text import Text
 from scafflix.errors import ScafflixWarning
 from scafflix.progress import Progress as Report
 from scafflix.progress import Standing
-from scafflix.record import to_json
-from scafflix.report.tables import Table
+from scafflix.report.table import Table
 
 # what is printed may hold any text a user typed: no markup in it
 OUT = Console(highlight=False, markup=False)
@@ -104,6 +103,8 @@ def say(kind: str, colour: str, sentence: str) -> None:
 def conclude() -> None:
     """What a script gets: one JSON object."""
     if MANNER.json:
+        from scafflix.record import to_json
+
         print(to_json(MANNER.said))
 
 

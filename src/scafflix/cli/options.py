@@ -10,27 +10,39 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from scafflix.config import read
+from scafflix.config import assigned, read
+from scafflix.errors import ScafflixError
 
 ALIASES = {"methods": ("--method",), "alphas": ("--alpha",)}
-NETWORKS = "Networks: "  # how the help of their keys begins
 METAVARS = {int: "N", float: "NUMBER", int | None: "N", float | None: "NUMBER"}
 
 
-def configured(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def configured(
+    kind: type[Any], unread: tuple[str, ...] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn ``function(config, **own)`` into a command that takes FILE, every key of the
-    configuration as an option, ``--set key=value``, and the function's own options."""
+    configuration as an option, ``--set key=value``, and the function's own options.
+
+    Keys that the command does not read are refused, unless they stand in the file, which may be
+    the one of a run.
+    """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         names = [entry.name for entry in fields(kind)]
 
         def command(**values: Any) -> None:
             given = {name: values.pop(name) for name in names}
-            config = read(kind, values.pop("file"), given, values.pop("assignments"))
+            assignments = values.pop("assignments")
+            for name in unread:
+                if given[name] is not None or name in assigned(assignments):
+                    raise ScafflixError(
+                        f"{name} is for runs; {function.__name__} does not read it. Leave it out."
+                    )
+            config = read(kind, values.pop("file"), given, assignments)
             function(config, **values)
 
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        parameters = [_FILE, *_options(kind), _SET, *own]
+        parameters = [_FILE, *_options(kind, unread), _SET, *own]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {entry.name: entry.annotation for entry in parameters}
         command.__doc__ = function.__doc__
@@ -46,23 +58,22 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     )
 
 
-def _options(kind: type[Any]) -> list[inspect.Parameter]:
+def _options(kind: type[Any], unread: tuple[str, ...]) -> list[inspect.Parameter]:
     hints = get_type_hints(kind)
     return [
-        _parameter(entry.name, _annotation(entry, hints[entry.name]), None)
+        _parameter(entry.name, _annotation(entry, hints[entry.name], entry.name in unread), None)
         for entry in fields(kind)
     ]
 
 
-def _annotation(entry: Any, hint: Any) -> Any:
+def _annotation(entry: Any, hint: Any, hidden: bool) -> Any:
     flag = "--" + entry.name.replace("_", "-")
-    help, panel = entry.metadata["help"], None
-    if help.startswith(NETWORKS):
-        help = help.removeprefix(NETWORKS)
-        help, panel = help[0].upper() + help[1:], "Networks"
+    help, only = entry.metadata["help"], entry.metadata["only"]
+    panel = None if only is None else f"For {only}"
+    shown: dict[str, Any] = {"rich_help_panel": panel, "hidden": hidden}
     if hint is bool:
         names = f"{flag}/--no-{flag[2:]}"
-        return Annotated[bool | None, typer.Option(names, help=help, rich_help_panel=panel)]
+        return Annotated[bool | None, typer.Option(names, help=help, **shown)]
     default = entry.default
     if isinstance(default, tuple):
         default = ",".join(map(str, default))
@@ -76,7 +87,7 @@ def _annotation(entry: Any, hint: Any) -> Any:
             *ALIASES.get(entry.name, ()),
             help=help,
             metavar=METAVARS.get(hint, "TEXT"),
-            rich_help_panel=panel,
+            **shown,
         ),
     ]
 

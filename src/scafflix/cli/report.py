@@ -9,25 +9,26 @@ import typer
 
 from scafflix.cli.display import wrote
 from scafflix.errors import ScafflixError
-from scafflix.record import Record, runs_in
 
 Folders = Annotated[
-    list[Path], typer.Argument(help="Folders of runs, or that hold such.", metavar="DIR...")
+    list[Path],
+    typer.Argument(help="Folders that hold runs, at any depth.", metavar="DIR..."),
 ]
 
 
 def report(
     folders: Folders,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Page to write.", metavar="FILE")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write.", metavar="FILE")] = Path(
         "report.html"
     ),
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     target: Annotated[
         float | None,
-        typer.Option(help="Objective gap up to which rounds and megabytes are counted."),
+        typer.Option(help="Count rounds and megabytes up to this objective gap."),
     ] = None,
 ) -> None:
-    """One self-contained page from the records of one run or many."""
+    """Make one self-contained page from the records of one or more runs."""
+    from scafflix.record import Record, runs_in
     from scafflix.report import page
 
     places = [place for folder in folders for place in runs_in(folder)]
@@ -47,8 +48,9 @@ def track(
         str, typer.Option(help="Folder to write to; for MLflow also the address of a server.")
     ] = "tracked",
 ) -> None:
-    """Show records to a tracker: TensorBoard, MLflow or Weights & Biases, offline."""
+    """Send records to a tracker: TensorBoard, MLflow or Weights & Biases, offline."""
     from scafflix import trackers
+    from scafflix.record import Record, runs_in
 
     for folder in folders:
         for place in runs_in(folder):

@@ -8,21 +8,23 @@ from typing import Annotated
 
 import typer
 
-from scafflix.cli.runs import work
 from scafflix.errors import ScafflixError
-from scafflix.job import unfinished
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(help="Folder of what was stopped.", metavar="DIR")],
+    folder: Annotated[Path, typer.Argument(help="Folder of the stopped run.", metavar="DIR")],
 ) -> None:
-    """Go on with a run, comparison, search or figure that was stopped, bit for bit."""
+    """Continue a run, comparison, search or figure that was stopped; the result is the same bit for
+    bit."""
+    from scafflix.cli.work import work
+    from scafflix.job import unfinished
+
     folder = folder.absolute()
     asked = unfinished(folder)
     try:
         os.chdir(asked.directory)  # files are named as they were
     except OSError as error:
         raise ScafflixError(
-            f"{folder} was begun in {asked.directory}, which cannot be entered: {error.strerror}."
+            f"{folder} was started in {asked.directory}, which cannot be opened: {error.strerror}."
         ) from None
     work(asked, folder)

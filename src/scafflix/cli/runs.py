@@ -1,54 +1,32 @@
-"""`scafflix run`, `compare`, `plan`, `demo` and `reproduce`."""
+"""`scafflix run`, `compare`, `plan`, `demo`, `tune` and `reproduce`: what can be said to them.
+
+What they do is in `cli.work`, imported once it is known that something is to be done: JAX takes
+a second to import.
+"""
 
 from __future__ import annotations
 
-import itertools
-import json
-import re
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from scafflix import config as configuration
-from scafflix import experiment, reproduction, tuning
-from scafflix.checkpoint import MINUTES, Checkpoints, Often
-from scafflix.cli.display import in_words, progress, show, show_facts, tell, wrote
 from scafflix.cli.options import configured
-from scafflix.config import CompareConfig, RunConfig, TuneConfig, plain
-from scafflix.errors import ScafflixError
-from scafflix.job import Asked, Job, begin
-from scafflix.models import is_network
-from scafflix.progress import Progress as Report
-from scafflix.progress import Standing
-from scafflix.record import Record
-from scafflix.report import tables
-from scafflix.report.curves import alpha_label
-from scafflix.reproduction import Scale
+from scafflix.config import CompareConfig, RunConfig, Scale, TuneConfig, plain
+from scafflix.progress import MINUTES
 
-Out = Annotated[Path | None, typer.Option("--out", help="Folder to write.", metavar="DIR")]
-Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to.", metavar="DIR")]
+Force = Annotated[bool, typer.Option("--force", help="Write even if the folder is not empty.")]
 Minutes = Annotated[
     float,
-    typer.Option("--checkpoint-minutes", help="Minutes between two checkpoints.", metavar="NUMBER"),
+    typer.Option("--checkpoint-minutes", help="Minutes between checkpoints.", metavar="NUMBER"),
 ]
 RoundsBetween = Annotated[
     int | None,
-    typer.Option("--checkpoint-rounds", help="Most rounds between two checkpoints.", metavar="N"),
+    typer.Option("--checkpoint-rounds", help="Rounds between checkpoints, at most.", metavar="N"),
 ]
-
-
-def work(asked: Asked, folder: Path, force: bool = False) -> None:
-    """Do what was asked for, from the start or from where it was stopped."""
-    with begin(asked, folder, force=force) as job:
-        if job.announced:
-            tell("resuming", f"{folder} goes on where it was stopped")
-        WORK[asked.command](job, **asked.arguments)
 
 
 @configured(RunConfig)
@@ -59,24 +37,12 @@ def run(
     minutes: Minutes = MINUTES,
     rounds_between: RoundsBetween = None,
 ) -> None:
-    """One run: any data, any method. Writes the record of it."""
+    """Run one method on any data and write a record of it."""
+    from scafflix.report.curves import alpha_label
+
     words = (Path(config.data).stem, config.method, alpha_label(config.alpha), config.seed)
-    folder = out or Path("runs") / _safe("-".join(map(str, words)))
-    work(_asked("run", minutes, rounds_between, config=plain(config)), folder, force)
-
-
-def _run(job: Job, config: dict[str, Any]) -> None:
-    asked = configuration.build(RunConfig, config)
-    with progress(asked.method) as (report,):
-        record = experiment.execute(asked, report, job.checkpoints)
-    with job.output() as aside:
-        record.write(aside)
-    if is_network(asked.model):
-        _print_network_summary(record)
-    else:
-        _print_summary(record)
-    wrote("record", job.folder)
-    _refuse_divergence(record, job.folder)
+    name = "-".join(map(str, words))
+    _begin("run", out or name, force, minutes, rounds_between, config=plain(config))
 
 
 @configured(CompareConfig)
@@ -88,57 +54,29 @@ def compare(
     rounds_between: RoundsBetween = None,
 ) -> None:
     """Several methods on one problem: one picture, one table, one page."""
-    folder = out or Path("runs") / _safe(f"{Path(config.data).stem}-compare")
-    title = f"Comparison on {Path(config.data).name}"
-    asked = _asked("compare", minutes, rounds_between, config=plain(config), title=title)
-    work(asked, folder, force)
+    arguments = {"config": plain(config), "title": f"Comparison on {Path(config.data).name}"}
+    name = f"{Path(config.data).stem}-compare"
+    _begin("compare", out or name, force, minutes, rounds_between, **arguments)
 
 
 def demo(out: Out = None, force: Force = False) -> None:
     """Handwritten digits over 20 unlike clients: GD, Nesterov, FedAvg, Scafflix."""
-    config = configuration.build(CompareConfig, experiment.figure_settings("demo"))
+    from scafflix.experiment import figure_settings
+
+    config = configuration.build(CompareConfig, figure_settings("demo"))
     title = "Digits over 20 unlike clients"
-    work(_asked("compare", config=plain(config), title=title), out or Path("demo"), force)
+    _begin("compare", out or Path("demo"), force, config=plain(config), title=title)
 
 
-def _compare(job: Job, config: dict[str, Any], title: str) -> None:
-    wanted, folder = configuration.build(CompareConfig, config), job.folder
-    with progress("comparing") as (report,):
-        records = experiment.compare(wanted, report, job.checkpoints)
-    # drawing takes a second to import: only once there is something to draw
-    from scafflix.report import accuracy, curves, figures, page
-
-    with job.output() as aside:
-        for number, record in enumerate(records):
-            asked, alpha = record.config, alpha_label(record.config["alpha"])
-            words = (asked["method"], asked["stepsize"], alpha, asked["seed"])
-            # numbered: two files or vectors of alphas may have the same label
-            name = _safe(f"{number:03d}-{'-'.join(map(str, words))}")
-            (aside / "runs" / name).mkdir(parents=True)
-            record.write(aside / "runs" / name)
-        curves.write_csv(records, aside / "curves.csv")
-        if is_network(wanted.model):
-            panel = accuracy.panel(title, records)
-            figures.save(accuracy.figure([panel]), aside, "figure")
-            made = [accuracy.table(panel, accuracy.BRIEF)]
-        else:
-            figures.save(figures.convergence(records), aside, "figure")
-            made = [tables.to_target(records, wanted.target), tables.scores(records)]
-        page.write(records, aside / "report.html", title, wanted.target)
-    for table in made:
-        show(table)
-    wrote("figure", folder / "figure.png")
-    wrote("report", folder / "report.html")
+OF_RUNS = ("rounds", "seed", "part", "cohort", "every", "store", "keep", "strict")
 
 
-@configured(RunConfig)
+@configured(RunConfig, unread=OF_RUNS)
 def plan(config: RunConfig) -> None:
-    """Constants, stepsizes, p, and predicted rounds and megabytes, before anything runs."""
-    made = experiment.forecast(config)
-    show_facts("Plan", made.facts)
-    header = ("method", "p", "zeta", "iterations", "rounds", "megabytes")
-    rows = [tuple(map(in_words, row)) for row in made.methods]
-    show(tables.Table(f"Predicted for Psi <= {made.epsilon:g}", header, rows))
+    """Show constants, stepsizes, p, and predicted rounds and megabytes, before anything runs."""
+    from scafflix.cli import work
+
+    work.plan(config)
 
 
 @configured(TuneConfig)
@@ -149,25 +87,9 @@ def tune(
     minutes: Minutes = MINUTES,
     rounds_between: RoundsBetween = None,
 ) -> None:
-    """Stepsizes for each method on validation data, then the winners on the test data."""
-    folder = out or Path("runs") / _safe(f"{Path(config.data).stem}-{config.model}-tune")
-    work(_asked("tune", minutes, rounds_between, config=plain(config)), folder, force)
-
-
-def _tune(job: Job, config: dict[str, Any]) -> None:
-    wanted, folder = configuration.build(TuneConfig, config), job.folder
-    with progress("tuning") as (report,):
-        tuned = tuning.tune(wanted, folder, report, job.checkpoints)
-    from scafflix.report import grids
-
-    with job.output() as aside:
-        grids.write_csv(tuned, aside / "tune.csv")
-        for method, record in tuned.winners.items():
-            (aside / "winners" / method).mkdir(parents=True)
-            record.write(aside / "winners" / method)
-    show(grids.grid(tuned))
-    show(grids.winners(tuned))
-    wrote("record", folder)
+    """Choose a stepsize for each method on validation data, then score the winners on test data."""
+    name = f"{Path(config.data).stem}-{config.model}-tune"
+    _begin("tune", out or name, force, minutes, rounds_between, config=plain(config))
 
 
 class FigureName(StrEnum):
@@ -188,10 +110,11 @@ class FigureName(StrEnum):
 def reproduce(
     figure: Annotated[
         FigureName,
-        typer.Argument(help="A figure of the paper, or warm or pace, which it lacks."),
+        typer.Argument(help="A figure of the paper, or one of our own: warm, pace."),
     ],
     scale: Annotated[
-        Scale, typer.Option(help="How large: a minute, an hour, or the paper's (not fig1).")
+        Scale,
+        typer.Option(help="A minute, an hour, or as in the paper (ignored by fig1)."),
     ] = Scale.laptop,
     assignments: Annotated[
         list[str] | None,
@@ -202,149 +125,24 @@ def reproduce(
     minutes: Minutes = MINUTES,
     rounds_between: RoundsBetween = None,
 ) -> None:
-    """A figure of the paper: pictures, tables, a CSV of every curve. Runs are cached."""
+    """Reproduce a figure: pictures, tables, a CSV of every curve. Runs are cached."""
     name, changes = figure.value, configuration.assigned(assignments or [])
     arguments = {"name": name, "scale": scale.value, "changes": changes}
-    asked = _asked("reproduce", minutes, rounds_between, **arguments)
-    work(asked, out or Path("runs") / name, force)
+    _begin("reproduce", out or name, force, minutes, rounds_between, **arguments)
 
 
-def _reproduce(job: Job, name: str, scale: str, changes: dict[str, str]) -> None:
-    if name == "fig1":
-        _reproduce_fig1(job)
-        return
-    with progress(name) as (report,):
-        panels = reproduction.reproduce(name, Scale(scale), changes, report, job.checkpoints)
-    from scafflix.report import accuracy, figures
-
-    with job.output() as aside:
-        figures.save(accuracy.figure(panels), aside, name)
-        accuracy.write_csv(panels, aside / f"{name}.csv")
-        accuracy.write_tables(panels, aside, name)
-    for panel in panels:
-        show(accuracy.table(panel, accuracy.BRIEF))
-    wrote("figure", job.folder / f"{name}.png")
-
-
-def _reproduce_fig1(job: Job) -> None:
-    """Convex problems: every seed and alpha in one sweep, with certificates."""
-    name = "fig1"
-    settings = experiment.figure_settings(name)
-    panels = settings.pop("panels")
-    configs = [configuration.build(CompareConfig, {**settings, "data": data}) for data in panels]
-    with progress(*panels) as reports:
-        records = _compare_all(configs, reports, job.checkpoints)
-    from scafflix.report import curves, figures
-
-    with job.output() as aside:
-        figures.save(figures.convergence(records, methods=("scafflix", "gd")), aside, name)
-        figures.save(
-            figures.convergence(records, methods=("scafflix", "scafflix:common")),
-            aside,
-            f"{name}_stepsizes",
-        )
-        curves.write_csv(records, aside / f"{name}.csv")
-        summaries = json.dumps([_facts(record) for record in records], indent=1)
-        (aside / f"{name}_runs.json").write_text(summaries + "\n")
-    show(tables.by_panel(records, configs[0].target))
-    wrote("figure", job.folder / f"{name}.png")
-
-
-def _compare_all(
-    configs: list[CompareConfig], reports: list[Report], checkpoints: Checkpoints
-) -> list[Record]:
-    """Two panels at a time: compiling hardly uses a second core."""
-    stopped = threading.Event()
-
-    def compare_panel(config: CompareConfig, report: Report) -> list[Record]:
-        def report_or_stop(done: int, total: int, state: Standing | str) -> None:
-            if stopped.is_set():
-                raise KeyboardInterrupt
-            report(done, total, state)
-
-        place = checkpoints.within(_safe(config.data))
-        return experiment.compare(config, report_or_stop, place, scores=False)
-
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        try:
-            return list(itertools.chain(*pool.map(compare_panel, configs, reports)))
-        except BaseException:
-            stopped.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-WORK: dict[str, Callable[..., None]] = {
-    "run": _run,
-    "compare": _compare,
-    "tune": _tune,
-    "reproduce": _reproduce,
-}
-
-
-def _asked(
+def _begin(
     command: str,
+    out: Path | str,  # a folder, or a name for one
+    force: bool,
     minutes: float = MINUTES,
     rounds: int | None = None,
     **arguments: Any,
-) -> Asked:
-    return Asked(command, arguments, str(Path.cwd()), Often(rounds, minutes))
+) -> None:
+    from scafflix.checkpoint import Often
+    from scafflix.cli import work
+    from scafflix.job import Asked
+    from scafflix.record import file_name
 
-
-def _facts(record: Record) -> dict[str, Any]:
-    names = ("method", "seed", "p", "zeta", "kappa_max", "final_gap", "certificate")
-    return {"data": record.config["data"], "alpha": record.config["alpha"]} | {
-        name: record.summary[name] for name in names
-    }
-
-
-def _print_summary(record: Record) -> None:
-    summary, clients = record.summary, record.clients
-    shown = (
-        "method n_clients n_active dim p zeta kappa_max gamma_min gamma_max rounds iterations "
-        "final_gap predicted_rounds seconds compile_seconds"
-    )
-    facts = {name: summary[name] for name in shown.split()}
-    certificate = summary["certificate"]
-    if certificate is not None:
-        verdict = "holds" if certificate["holds"] else "exceeded"
-        ratio, at = certificate["worst_ratio"], certificate["worst_round"]
-        facts["certificate"] = f"{verdict}: Psi / bound at most {ratio:.3f} (round {at})"
-    part = "test" if "test_local" in clients else "train"
-    worst = np.nanmin if summary["metric"] == "accuracy" else np.nanmax
-    for kind in ("local", "global", "personal"):
-        scores = clients[f"{part}_{kind}"]
-        words = f"mean {np.nanmean(scores):.4g}, worst client {worst(scores):.4g}"
-        facts[f"{part} {summary['metric']}, {kind}"] = words
-    show_facts("Run", facts)
-
-
-def _print_network_summary(record: Record) -> None:
-    summary = record.summary
-    shown = (
-        "method n_clients n_left_out cohort dim p gamma_min gamma_median gamma_max "
-        "warmup_rounds rounds iterations seconds compile_seconds"
-    )
-    show_facts("Run", {name: summary[name] for name in shown.split()})
-    for part, kinds in summary["scores"].items():
-        header = ("models", "over examples", "over clients", "std", "10th percentile", "worst")
-        names = ("examples", "clients", "std", "p10", "worst")
-        rows = [(kind, *(f"{found[name]:.4f}" for name in names)) for kind, found in kinds.items()]
-        title = f"{part.capitalize()} {summary['metric']}"
-        show(tables.Table(title, header, rows))
-
-
-def _refuse_divergence(record: Record, folder: Path) -> None:
-    """Say so once what was good is written."""
-    diverged = record.summary.get("diverged")
-    if diverged is not None:
-        raise ScafflixError(
-            f"{record.config['method']} diverged in round {diverged['round']} at client "
-            f"{diverged['client']} (loss {in_words(diverged['loss'])} on its batches); {folder} "
-            "holds the last good model. Give a smaller stepsize."
-        )
-
-
-def _safe(name: str) -> str:
-    """A folder name from words that may hold a path."""
-    return re.sub(r"[^A-Za-z0-9._=-]+", "_", name)[:100]
+    folder = out if isinstance(out, Path) else Path("runs") / file_name(out)
+    work.work(Asked(command, arguments, str(Path.cwd()), Often(rounds, minutes)), folder, force)

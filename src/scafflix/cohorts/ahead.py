@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,7 +16,7 @@ from scafflix.cohorts.devices import aligned, pieces
 from scafflix.cohorts.store import Store
 
 Clients = NDArray[np.int64]
-Rows = NDArray[np.float32]
+Rows = NDArray[Any]
 
 
 class Ahead:
@@ -28,7 +29,7 @@ class Ahead:
         self._reading: tuple[Clients, Future[list[Rows]]] | None = None
         self._left: tuple[Clients, Array] | None = None
         self._writing: Future[None] | None = None
-        self._rooms: deque[list[Rows]] = deque()
+        self._buffers: deque[list[Rows]] = deque()
 
     def start(self, clients: Clients) -> None:
         """Begin to read."""
@@ -70,13 +71,14 @@ class Ahead:
             self._pool.shutdown(cancel_futures=True)
 
     def _read(self, clients: Clients) -> list[Rows]:
-        """Into two rooms by turns: a round has ended when the next but one is read for."""
-        if len(self._rooms) < 2:
-            shapes = [(len(clients), store.width) for store in self._stores]
-            self._rooms.append([aligned(shape, np.float32) for shape in shapes])
-        self._rooms.rotate()
-        rooms = zip(self._stores, self._rooms[0], strict=True)
-        return [store.read_rows(clients, room) for store, room in rooms]
+        """Into two buffers, used alternately: when one is used again, its round has ended."""
+        if len(self._buffers) < 2:
+            self._buffers.append(
+                [aligned((len(clients), store.width), store.dtype) for store in self._stores]
+            )
+        self._buffers.rotate()
+        buffers = zip(self._stores, self._buffers[0], strict=True)
+        return [store.read_rows(clients, buffer) for store, buffer in buffers]
 
     def _write(self, clients: Clients, rows: Array) -> None:
         assert self._states is not None

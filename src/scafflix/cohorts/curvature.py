@@ -15,11 +15,12 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from scafflix.cohorts.devices import for_each, gather
-from scafflix.cohorts.problem import NetworkProblem, Rows, Spans, first_rows, objective
+from scafflix.cohorts.rows import Rows, Spans, first_rows, objective
 from scafflix.cohorts.store import Store
 from scafflix.engine import streams
 from scafflix.engine.streams import Stream
 from scafflix.models.network import Network, Params
+from scafflix.problem import Problem
 from scafflix.vector import Vector
 
 ROWS = 100  # at most, of a client
@@ -28,7 +29,7 @@ AT_ONCE = 4  # clients for each device
 LEAST = 0.1  # of the median: below it a flat spot is not taken for a licence to leap
 
 
-def curvatures(problem: NetworkProblem, x_star: Store | Params) -> NDArray[np.float64]:
+def curvatures(problem: Problem, x_star: Store | Params) -> NDArray[np.float64]:
     """An estimate of the largest eigenvalue of the Hessian of every f_i, in absolute value."""
     at_once = AT_ONCE * problem.mesh.size
     train, found = problem.train, np.zeros(problem.n)

@@ -15,6 +15,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from numpy.typing import NDArray
 
+from scafflix.devices import devices
+
 CLIENTS = "clients"  # the axis over which devices share clients
 ALIGNMENT = 64  # bytes
 SMALL = 2**12  # parameters of a model whose clients go side by side
@@ -23,7 +25,7 @@ CACHED = 2**16  # parameters of the clients that do
 
 def all_devices() -> Mesh:
     """Every device, in a row."""
-    return Mesh(np.array(jax.devices()), (CLIENTS,))
+    return Mesh(np.array(devices()), (CLIENTS,))
 
 
 def replicate(mesh: Mesh, tree: Any, *, copy: bool = True) -> Any:

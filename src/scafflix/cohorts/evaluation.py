@@ -12,13 +12,14 @@ import jax
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
+from jax.tree_util import Partial
 from numpy.typing import NDArray
 
 from scafflix.cohorts.devices import for_each, gather, replicate, side_by_side
-from scafflix.cohorts.problem import NetworkProblem, Part, Rows, first_rows
+from scafflix.cohorts.rows import Part, Rows, first_rows
 from scafflix.cohorts.store import Store
 from scafflix.models.network import Network, Params, parameter_count, tallies
-from scafflix.personalize import mix
+from scafflix.problem import Problem
 from scafflix.vector import Vector
 
 BLOCK = 16  # examples that go through one model together: few enough for a core's cache
@@ -43,17 +44,37 @@ class Blocks(NamedTuple):
     length: NDArray[np.int32]  # [blocks], how many rows
 
 
+class Home(NamedTuple):
+    """What clients take home, as a function of what they are, what they remember, and x."""
+
+    personal: Any  # (client, state, x) -> model, a JAX tree
+    clients: Any  # what a method knows of all of them, without their local optima
+    states: Store | None = None  # of all of them, where it matters
+
+
+class _Alone(NamedTuple):
+    x_star: Any = None
+
+
+def _own_model(client: _Alone, state: Any, x: Vector) -> Vector:
+    star: Vector = client.x_star
+    return star
+
+
+ALONE = Home(Partial(_own_model), _Alone())  # every client its x_i*
+
+
 def evaluate(
-    problem: NetworkProblem,
+    problem: Problem,
     part: str,
     x: Params,
-    alpha: NDArray[np.float64] | None = None,
+    home: Home | None = None,
     x_star: Store | None = None,
 ) -> Scores:
-    """Loss and score of x on each client's part, or of alpha_i x + (1 - alpha_i) x_i*."""
+    """Loss and score on each client's part, of x or of what the client takes home."""
     chosen = problem.parts[part]
     sums = np.zeros((3, problem.n))
-    if x_star is None or alpha is None or (alpha == 1).all():
+    if home is None:
         blocks = _cut(np.zeros(1), chosen.first[:1], chosen.counts.sum(keepdims=True))
         _add(sums, problem, chosen, x, None, None, blocks)
     else:
@@ -63,11 +84,25 @@ def evaluate(
             some = everyone[start : start + at_once]
             clients = np.resize(some, at_once)
             blocks = _cut(np.arange(len(some)), chosen.first[some], chosen.counts[some])
-            stars = replicate(problem.mesh, x_star.read(clients))
-            alphas = alpha[clients].astype(np.float32)
-            _add(sums, problem, chosen, x, alphas, stars, blocks)
+            _add(
+                sums,
+                problem,
+                chosen,
+                x,
+                home.personal,
+                _taken(problem, home, x_star, clients),
+                blocks,
+            )
     with np.errstate(invalid="ignore"):
         return Scores(sums[0] / sums[2], sums[1] / sums[2], sums[2])
+
+
+def _taken(problem: Problem, home: Home, x_star: Store | None, clients: NDArray[Any]) -> Any:
+    """Some clients with their local optima, and their states, on the devices."""
+    stars = None if x_star is None else Vector(x_star.read(clients))
+    mine = jax.tree.map(lambda leaf: leaf[clients], home.clients)._replace(x_star=stars)
+    states = None if home.states is None else home.states.read(clients)
+    return replicate(problem.mesh, (mine, states))
 
 
 def _cut(slots: NDArray[Any], first: NDArray[Any], count: NDArray[Any]) -> Blocks:
@@ -84,11 +119,11 @@ def _cut(slots: NDArray[Any], first: NDArray[Any], count: NDArray[Any]) -> Block
 
 def _add(
     sums: NDArray[np.float64],
-    problem: NetworkProblem,
+    problem: Problem,
     part: Part,
     x: Params,
-    alpha: NDArray[np.float32] | None,
-    x_star: Params | None,
+    personal: Any,
+    taken: Any,
     blocks: Blocks,
 ) -> None:
     """Add what the blocks' rows make to the sums of their clients."""
@@ -96,7 +131,9 @@ def _add(
     for start in range(0, len(blocks.slot), a_call):
         some = Blocks(*(field[start : start + a_call] for field in blocks))
         filled = Blocks(*(np.pad(field, (0, a_call - len(field))) for field in some))
-        made = gather(_tallies(problem.network, problem.mesh, part.rows, x, alpha, x_star, filled))
+        made = gather(
+            _tallies(problem.network, problem.mesh, part.rows, x, personal, taken, filled)
+        )
         place = np.arange(BLOCK)
         real = place < filled.length[:, None]
         owner = part.owners[(filled.first[:, None] + place)[real]]
@@ -110,18 +147,24 @@ def _tallies(
     mesh: Mesh,
     rows: Rows,
     x: Params,
-    alpha: Array | None,
-    x_star: Params | None,
+    personal: Any,
+    taken: Any,
     blocks: Blocks,
 ) -> tuple[Array, Array, Array]:
     """Loss, score and count of every row: `[blocks, BLOCK]`."""
 
     def one(common: tuple[Rows, Params, Any, Any], block: Blocks) -> tuple[Array, Array, Array]:
-        rows, params, alpha, x_star = common
-        if alpha is not None:
-            star = Vector(jax.tree.map(lambda leaf: leaf[block.slot], x_star))
-            params = mix(alpha[block.slot], Vector(params), star).tree
+        rows, params, personal, taken = common
+        if personal is not None:
+            client, state = jax.tree.map(lambda leaf: leaf[block.slot], taken)
+            params = personal(client, state, Vector(params)).tree
         return tallies(network, params, *first_rows(rows, block.first, block.length, BLOCK))
 
     together = side_by_side(parameter_count(x))
-    return for_each(mesh, one, (rows, x, alpha, x_star), blocks, together)
+    return for_each(mesh, one, (rows, x, personal, taken), blocks, together)
+
+
+def over_examples(values: NDArray[np.float64], scores: Scores) -> float:
+    """A mean over all examples, from values that are means over each client's."""
+    known = scores.entries > 0
+    return float(np.average(values[known], weights=scores.entries[known]))

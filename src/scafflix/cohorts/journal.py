@@ -13,22 +13,23 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scafflix import durable
+from scafflix import durable, private
 
 HEAD = struct.Struct("<QQ")  # the client, and the checksum of its number and row
 
 
 def create(file: Path) -> None:
     """An empty journal."""
-    file.write_bytes(b"")
+    private.open_file(file, "wb").close()
     durable.flush_folder(file.parent)
 
 
-def append(file: Path, clients: NDArray[np.int64], rows: NDArray[np.float32]) -> None:
+def append(file: Path, clients: NDArray[np.int64], rows: NDArray[Any]) -> None:
     """Keep rows, on the disk when this returns."""
     with file.open("ab") as stream:
         for client, row in zip(clients.tolist(), rows, strict=True):
@@ -38,18 +39,18 @@ def append(file: Path, clients: NDArray[np.int64], rows: NDArray[np.float32]) ->
         os.fsync(stream.fileno())
 
 
-def rows_of(file: Path, width: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
+def rows_of(file: Path, width: int, dtype: np.dtype[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
     """The clients and rows of a journal, without those that were not written whole: nothing had
     been overwritten then, or the checksums of the store tell."""
-    size = HEAD.size + 4 * width
+    size = HEAD.size + dtype.itemsize * width
     with file.open("rb") as stream:
         while len(record := stream.read(size)) == size:
             client, check = HEAD.unpack_from(record)
-            row = np.frombuffer(record, np.float32, offset=HEAD.size)
+            row = np.frombuffer(record, dtype, offset=HEAD.size)
             if check == checksum(row, client):
                 yield client, row
 
 
-def checksum(row: NDArray[np.float32], start: int = 0) -> int:
+def checksum(row: NDArray[Any], start: int = 0) -> int:
     """Of one row."""
     return zlib.crc32(row.data, start & 0xFFFFFFFF)

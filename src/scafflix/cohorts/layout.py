@@ -15,8 +15,8 @@ STEP = ALIGNMENT // 4  # numbers
 
 
 class Layout(NamedTuple):
-    """The leaves of a tree one after another, and zeros up to a multiple of 16: rows of float32
-    then begin where a core can take them as they are.
+    """The leaves of a tree one after another, and zeros up to a multiple of 16: rows then
+    begin where a core can take them as they are.
 
     >>> import numpy as np
     >>> layout = Layout.of({"w": np.zeros((2, 3)), "b": np.zeros(3)})

@@ -7,7 +7,6 @@ found is cached on disk under a key made of everything that determines it.
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 from dataclasses import asdict, dataclass
@@ -23,25 +22,22 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from scafflix import durable
+from scafflix.arguments import real_number, whole_number
 from scafflix.checkpoint import NOWHERE, Checkpoints
+from scafflix.checks import check_seed
 from scafflix.cohorts.devices import for_each, gather
-from scafflix.cohorts.evaluation import evaluate
-from scafflix.cohorts.problem import (
-    NetworkProblem,
-    Rows,
-    Spans,
-    batch_rows,
-    first_rows,
-    objective,
-)
+from scafflix.cohorts.evaluation import ALONE, evaluate
+from scafflix.cohorts.rows import Rows, Spans, batch_rows, first_rows, objective
 from scafflix.cohorts.store import Store, disk_errors
 from scafflix.data.catalogue import cache_folder
+from scafflix.data.federation import Federation
 from scafflix.digest import digest_of
 from scafflix.durable import Arrays, DamagedError, Facts
 from scafflix.engine import streams
 from scafflix.engine.streams import Stream
 from scafflix.errors import ScafflixError
 from scafflix.models.network import Network, Params
+from scafflix.problem import Problem
 from scafflix.progress import Progress
 from scafflix.record import Columns
 
@@ -49,6 +45,7 @@ GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 SAMPLE = 6  # clients on which the learning rate is chosen
 VALIDATION_ROWS = 100  # at most, of a client, for stopping early
 NEARLY = 1.01  # times the least loss
+LARGEST = {"batch": 10**6, "steps": 10**9, "check": 10**4, "patience": 10**9}
 RECIPE = 3  # to be raised when the same recipe gives other points or files
 POINTS, QUALITY = "x_star.f32", "quality.safetensors"
 
@@ -91,27 +88,17 @@ class Found(NamedTuple):
 
 
 def local_optima(
-    problem: NetworkProblem,
+    problem: Problem,
     start: Params,
     recipe: Recipe,
     progress: Progress | None = None,
     checkpoints: Checkpoints = NOWHERE,
 ) -> LocalOptima:
     """Every client's x_i* from a common start; from the cache if it was found before."""
-    if "validation" not in problem.parts:
-        raise ScafflixError(
-            "The local optimum stage stops early by validation data, and there are none; "
-            "give validation, such as 0.1."
-        )
-    without = np.flatnonzero(problem.parts["validation"].counts == 0)
-    if len(without):
-        raise ScafflixError(
-            f"Client {problem.federation.clients[without[0]]} has no validation examples to stop "
-            "its local optimum by; give min_examples, such as 1, to leave it out."
-        )
-    _check(recipe)
+    check_validation(problem.federation)
+    recipe = checked_recipe(recipe)
     folder = cache_folder() / "optima" / _key(problem, start, recipe)
-    with disk_errors(folder), durable.locked(_lock(folder), patience=math.inf):
+    with disk_errors(folder), durable.making(folder):
         if not (folder / QUALITY).exists():
             checkpoints.announce()
             aside = folder.with_name(folder.name + ".part")
@@ -131,27 +118,35 @@ def local_optima(
     return LocalOptima(store, facts["stepsize"], quality)
 
 
-def _lock(folder: Path) -> Path:
-    """A folder beside it to lock, for it is made aside: who asks for the same waits."""
-    lock = folder.parent.with_name("locks") / folder.name
-    lock.mkdir(parents=True, exist_ok=True)
-    return lock
-
-
-def _check(recipe: Recipe) -> None:
-    for name in ("batch", "steps", "check", "patience"):
-        if getattr(recipe, name) < 1:
-            raise ScafflixError(
-                f"{name} of the local optima is {getattr(recipe, name)}; at least 1."
-            )
-    if recipe.stepsize is not None and not 0 < recipe.stepsize < np.inf:
+def check_validation(federation: Federation) -> None:
+    """Refuse data by which no client's training can stop early."""
+    if federation.validation is None:
         raise ScafflixError(
-            f"The stepsize of the local optima is {recipe.stepsize}; it must be above 0."
+            "Local optima are stopped early by validation data, and there are none; "
+            "give validation, such as 0.1."
+        )
+    without = np.flatnonzero(federation.validation.counts == 0)
+    if len(without):
+        raise ScafflixError(
+            f"Client {federation.clients[without[0]]} has no validation examples to stop its "
+            "local optimum with; give min_examples, such as 1, to leave it out."
         )
 
 
+def checked_recipe(recipe: Recipe) -> Recipe:
+    """The recipe in plain numbers; refuse those that make no search."""
+    stepsize = recipe.stepsize
+    if stepsize is not None:
+        stepsize = real_number("stepsize of the local optima", stepsize, above=True)
+    counts = {
+        name: whole_number(f"{name} of the local optima", getattr(recipe, name), least=1, most=most)
+        for name, most in LARGEST.items()
+    }
+    return Recipe(stepsize, **counts, seed=check_seed(recipe.seed, "seed of the local optima"))
+
+
 def _find_all(
-    problem: NetworkProblem,
+    problem: Problem,
     start: Params,
     recipe: Recipe,
     folder: Path,
@@ -196,7 +191,7 @@ def _find_all(
 
 
 def _choose_stepsize(
-    problem: NetworkProblem, start: Params, recipe: Recipe, report: Progress
+    problem: Problem, start: Params, recipe: Recipe, report: Progress
 ) -> tuple[float, dict[str, float]]:
     """The smallest rate of the grid with the least validation loss, or nearly, averaged over a few
     clients: it leaves the points nearer to their common start, and so better to mix."""
@@ -211,19 +206,17 @@ def _choose_stepsize(
     return min(rate for rate in GRID if losses[f"{rate:g}"] <= NEARLY * least), losses
 
 
-def _quality(
-    problem: NetworkProblem, start: Params, store: Store
-) -> dict[str, NDArray[np.float64]]:
-    table, alone = {}, np.zeros(problem.n)
+def _quality(problem: Problem, start: Params, store: Store) -> dict[str, NDArray[np.float64]]:
+    table = {}
     for part in ("train", "validation"):  # the test data are for the end
-        scores = evaluate(problem, part, start, alone, store)
+        scores = evaluate(problem, part, start, ALONE, store)
         table[f"{part}_loss_local"] = np.where(np.isfinite(scores.loss), scores.loss, np.nan)
         table[f"{part}_local"] = scores.score
     return table
 
 
 def _find(
-    problem: NetworkProblem,
+    problem: Problem,
     start: Params,
     recipe: Recipe,
     rate: float,
@@ -311,6 +304,6 @@ def _search(
     return for_each(mesh, at_client, (train, validation, start, dials), clients)
 
 
-def _key(problem: NetworkProblem, start: Params, recipe: Recipe) -> str:
+def _key(problem: Problem, start: Params, recipe: Recipe) -> str:
     """A digest of everything that determines the points: data, loss, start, recipe."""
-    return digest_of(problem.digest, *jax.tree.leaves(start), [RECIPE, asdict(recipe)])
+    return digest_of(problem.identity, *jax.tree.leaves(start), [RECIPE, asdict(recipe)])

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from scafflix.cohorts.devices import CLIENTS, side_by_side
 from scafflix.cohorts.layout import Layout
-from scafflix.cohorts.problem import (
+from scafflix.cohorts.rows import (
     Numbers,
     Rows,
     Spans,
@@ -25,9 +25,8 @@ from scafflix.cohorts.problem import (
     first_rows,
     objective,
 )
-from scafflix.methods.method import Client, Method
+from scafflix.methods.method import Client, Local, Method
 from scafflix.models.network import Network
-from scafflix.personalize import mix
 from scafflix.vector import Vector
 
 State = Any
@@ -39,7 +38,15 @@ class Cohort(NamedTuple):
     client: Client
     spans: Spans  # their training rows
     number: Numbers  # [tau], who they are: the random stream of a client is its own
+    steps: Numbers  # [tau], K_i: the local steps of each
     present: Numbers  # [tau], 0 for one that only fills up a device
+
+
+class Keys(NamedTuple):
+    """What the random streams of a round begin with."""
+
+    gradient: Array
+    compression: Array
 
 
 class Settings(NamedTuple):
@@ -71,12 +78,13 @@ def play(
     x_star: Array | None,
     states: Array,
     server: State,
-    steps: Array,
-    key: Array,
+    share: Array,
+    keys: Keys,
 ) -> Played:
     """K local steps at every client of the cohort and one communication: lines 6 to 16.
 
-    `x_star` and `states` have a row for each client, as the store keeps them.
+    `x_star` and `states` have a row for each client, as the store keeps them; `share` is that of
+    the cohort among the clients that take part. It is a round of `algorithm.run`, and tested to be.
     """
     each, common = P(CLIENTS), P()
 
@@ -94,41 +102,50 @@ def play(
         x_star: Array | None,
         states: Array,
         server: State,
-        steps: Array,
-        key: Array,
+        share: Array,
+        keys: Keys,
     ) -> Played:
-        x = method.broadcast(server)
-        point = Layout.of(x.tree)
+        sent = method.broadcast(server)
+        point = Layout.of(server.x.tree)
 
-        def train(one: tuple[Cohort, Array | None, Array]) -> tuple[Vector, Array]:
+        def train(one: tuple[Cohort, Array | None, Array]) -> tuple[Local, Array]:
             mine, row, remembered = one
-            star = None if row is None else Vector(point.tree(row))
+            mine = mine._replace(client=with_star(mine.client, row))
             state = settings.state.tree(remembered)
             # one that only fills up a device has nothing to do; side by side all go as far
-            many = steps * mine.present.astype(steps.dtype) if together is None else steps
-            return _local_steps(settings, rows, method, mine, star, state, x, many, key)
+            steps = jnp.asarray(mine.steps)
+            steps = steps * mine.present.astype(steps.dtype) if together is None else steps
+            return _local_steps(settings, rows, method, mine, state, sent, steps, keys.gradient)
+
+        def with_star(client: Client, row: Array | None) -> Client:
+            return client if row is None else client._replace(x_star=Vector(point.tree(row)))
 
         together = side_by_side(point.size)
-        x_hat, loss = jax.lax.map(train, (cohort, x_star, states), batch_size=together)
-        remembered = settings.state.tree(states)
-        messages, weights = jax.vmap(method.upload)(cohort.client, remembered, x_hat)
+        local, loss = jax.lax.map(train, (cohort, x_star, states), batch_size=together)
+        remembered, clients = settings.state.tree(states), with_star(cohort.client, x_star)
+        messages, weights = jax.vmap(method.upload, (0, 0, None, 0))(
+            clients, remembered, sent, local
+        )
+        if method.compressor is not None:
+            each_key = jax.vmap(partial(jax.random.fold_in, keys.compression))(cohort.number)
+            messages = jax.vmap(method.compressor.apply)(each_key, messages)
         weights = jnp.broadcast_to(weights, cohort.present.shape) * cohort.present
         total = jax.lax.psum(jnp.sum(weights), CLIENTS)
         mean = jax.tree.map(
             lambda m: jax.lax.psum(jnp.tensordot(weights, m, 1), CLIENTS) / total, messages
         )
-        after = method.combine(server, mean)  # line 11
-        x_bar = method.broadcast(after)  # line 12
-        count = steps.astype(jnp.float32)
-        committed = jax.vmap(method.commit, in_axes=(0, 0, 0, None, None))(  # line 13
-            cohort.client, remembered, x_hat, x_bar, count
+        following = method.combine(server, mean, share)  # line 11
+        after = method.broadcast(following)  # line 12
+        count = cohort.steps.astype(cohort.present.dtype)
+        committed = jax.vmap(method.commit, (0, 0, None, 0, None, 0))(  # line 13
+            clients, remembered, sent, local, after, count
         )
         flat = [leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(committed)]
         kept = jnp.concatenate([*flat, states[:, settings.state.size :]], axis=1)
         finite = jnp.all(jnp.array([jnp.isfinite(jnp.sum(leaf)) for leaf in jax.tree.leaves(mean)]))
-        return Played(after, kept, loss / count, finite)
+        return Played(following, kept, loss / count, finite)
 
-    return on_device(rows, method, cohort, x_star, states, server, steps, key)
+    return on_device(rows, method, cohort, x_star, states, server, share, keys)
 
 
 def _local_steps(
@@ -136,25 +153,28 @@ def _local_steps(
     rows: Rows,
     method: Method,
     mine: Cohort,
-    x_star: Vector | None,
     state: State,
-    x: Vector,
+    sent: Any,
     steps: Array,
     key: Array,
-) -> tuple[Vector, Array]:
+) -> tuple[Local, Array]:
     """Lines 7 to 9, K times at one client; also the sum of the losses of its batches."""
     key = jax.random.fold_in(key, mine.number)
-    loss = partial(objective, settings.network, settings.l2)
+    gradient = jax.value_and_grad(partial(objective, settings.network, settings.l2), has_aux=True)
+    client = mine.client
 
-    def step(number: Array, carry: tuple[Vector, Array]) -> tuple[Vector, Array]:
-        x, total = carry
+    def step(number: Array, carry: tuple[Local, Array]) -> tuple[Local, Array]:
+        local, total = carry
         if settings.full:
             batch = first_rows(rows, *mine.spans, settings.batch)
         else:
             batch = batch_rows(rows, *mine.spans, settings.batch, jax.random.fold_in(key, number))
-        x_tilde = mix(mine.client.alpha, x, x_star)  # line 7
-        (_, value), g = jax.value_and_grad(loss, has_aux=True)(x_tilde.tree, *batch)  # line 8
-        x_hat = method.local_step(mine.client, state, x, Vector(g))  # line 9
-        return x_hat, total + value
+        asked = method.asks(client, state, sent, local)  # line 7
+        points, form = jax.tree.flatten(asked, is_leaf=lambda point: isinstance(point, Vector))
+        found = [gradient(point.tree, *batch) for point in points]  # line 8
+        g = jax.tree.unflatten(form, [Vector(slope) for _, slope in found])
+        (_, value), _ = found[0]
+        return method.local_step(client, state, sent, local, g), total + value  # line 9
 
-    return jax.lax.fori_loop(0, steps, step, (x, jnp.float32(0)))
+    nothing = jnp.zeros((), client.alpha.dtype)
+    return jax.lax.fori_loop(0, steps, step, (method.begin(client, state, sent), nothing))

@@ -1,10 +1,11 @@
 """The state of every client: one tree each, in memory or in a file larger than memory.
 
-A file holds one row a client, the tree's leaves one after another in float32 and zeros up to a
-multiple of 64 bytes, so that a client is read and written in one piece; a note beside it says which
+A file holds one row a client, the tree's leaves one after another and zeros up to a multiple of
+64 bytes, so that a client is read and written in one piece; a note beside it says which
 clients and which leaves. Rows are read and written with the calls of the operating system and not
 through a memory map, whose pages would count as resident. Where several processes run together,
-each holds the rows of its share of the clients: every so manieth, beginning with its own number.
+each holds the rows of its share of the clients: of k processes, the j-th holds the clients j,
+j + k, j + 2k and so on.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 from jax.experimental.multihost_utils import process_allgather
 from numpy.typing import NDArray
 
+from scafflix import durable, private
 from scafflix.cohorts import journal
 from scafflix.cohorts.devices import aligned
 from scafflix.cohorts.journal import checksum
@@ -31,7 +33,7 @@ from scafflix.cohorts.layout import Layout, Tree
 from scafflix.durable import DamagedError
 from scafflix.errors import ScafflixError
 
-NUMBER = np.dtype(np.float32)
+TYPES = (np.float32, np.float64)
 
 
 class Store:
@@ -46,15 +48,21 @@ class Store:
     def __init__(
         self, template: Tree, clients: int, file: Path | None = None, *, fresh: bool = False
     ) -> None:
-        if any(leaf.dtype != NUMBER for leaf in jax.tree.leaves(template)):
-            raise ScafflixError("A store keeps float32 parameters; the model has others.")
+        types = {np.dtype(leaf.dtype) for leaf in jax.tree.leaves(template)}
+        if len(types) != 1 or not types <= set(map(np.dtype, TYPES)):
+            raise ScafflixError(
+                "The parameters of a model must be all float32 or all float64; these are "
+                f"{', '.join(sorted(map(str, types))) or 'none'}."
+            )
+        (self.dtype,) = types
         self.clients = clients
         self.file = file
         self.layout = Layout.of(template)
         self.width = self.layout.width  # numbers a client
         self._step, self._first = jax.process_count(), jax.process_index()
         self.held = len(range(self._first, clients, self._step))  # rows of this process
-        self._rows: NDArray[np.float32] | None = None
+        self.known: dict[str, Any] = {}  # what was found out about its points
+        self._rows: NDArray[Any] | None = None
         self._checks: NDArray[np.uint32] | None = None  # of the rows of a file that is written
         self._journal: Path | None = None
         self._unchanged = np.zeros(self.held, bool)  # since the last checkpoint
@@ -62,19 +70,19 @@ class Store:
         self._close: weakref.finalize[Any, Store] | None = None
         if file is None:
             # filled now: memory that is not there shows at the start, and no round waits for it
-            self._rows = np.full((self.held, self.width), 0, NUMBER)
+            self._rows = np.full((self.held, self.width), 0, self.dtype)
         else:
             with disk_errors(file):
                 if fresh:
                     file.with_suffix(".json").unlink(missing_ok=True)
-                    zero = checksum(np.zeros(self.width, NUMBER))
+                    zero = checksum(np.zeros(self.width, self.dtype))
                     self._checks = np.full(self.held, zero, np.uint32)
                 self._open(file)
 
     @property
     def bytes(self) -> int:
         """The size of what this process holds."""
-        return self.held * self.width * NUMBER.itemsize
+        return self.held * self._row_bytes
 
     def read(self, clients: NDArray[np.int64]) -> Tree:
         """The trees of the chosen clients, stacked."""
@@ -82,22 +90,22 @@ class Store:
 
     def write(self, clients: NDArray[np.int64], tree: Tree) -> None:
         """Replace the trees of the chosen clients."""
-        rows = np.zeros((len(clients), self.width), NUMBER)
+        rows = np.zeros((len(clients), self.width), self.dtype)
         jax.tree.map(np.copyto, self.layout.tree(rows), tree)
         self.write_rows(clients, rows)
 
     def read_rows(
-        self, clients: NDArray[np.int64], room: NDArray[np.float32] | None = None
-    ) -> NDArray[np.float32]:
+        self, clients: NDArray[np.int64], room: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
         """The chosen clients, a row each. Several processes ask together, for the same."""
         if self._step == 1:
             return self._read_held(clients, room)
         mine = clients % self._step == self._first
-        rows = np.zeros((len(clients), self.width), NUMBER)
+        rows = np.zeros((len(clients), self.width), self.dtype)
         rows[mine] = self._read_held(clients[mine] // self._step)
         return process_allgather(rows).sum(axis=0)
 
-    def write_rows(self, clients: NDArray[np.int64], rows: NDArray[np.float32]) -> None:
+    def write_rows(self, clients: NDArray[np.int64], rows: NDArray[Any]) -> None:
         """Replace the rows of the chosen clients, as far as this process holds them."""
         mine = clients % self._step == self._first
         places, rows = clients[mine] // self._step, rows[mine] if self._step > 1 else rows
@@ -143,7 +151,7 @@ class Store:
         self._checks[: len(kept)] = kept
         with disk_errors(self.file):
             for file in journals:
-                for place, row in journal.rows_of(file, self.width):
+                for place, row in journal.rows_of(file, self.width, self.dtype):
                     self._write_row(place, row, known=True)
             self.sync()
             for place, check in enumerate(kept.tolist()):
@@ -166,12 +174,12 @@ class Store:
 
     @property
     def _row_bytes(self) -> int:
-        return self.width * NUMBER.itemsize
+        return self.width * self.dtype.itemsize
 
     def _read_held(
-        self, places: NDArray[np.int64], room: NDArray[np.float32] | None = None
-    ) -> NDArray[np.float32]:
-        rows = aligned((len(places), self.width), NUMBER) if room is None else room
+        self, places: NDArray[np.int64], room: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        rows = aligned((len(places), self.width), self.dtype) if room is None else room
         if self._rows is not None:
             return np.take(self._rows, places, axis=0, out=rows, mode="clip")
         assert self.file is not None
@@ -181,7 +189,7 @@ class Store:
                 _read_all(self._descriptor, row.data.cast("B"), place * self._row_bytes)
         return rows
 
-    def _write_row(self, place: int, row: NDArray[np.float32], *, known: bool = False) -> None:
+    def _write_row(self, place: int, row: NDArray[Any], *, known: bool = False) -> None:
         assert self._descriptor is not None
         if self._checks is not None and not known:
             self._checks[place] = checksum(row)
@@ -191,6 +199,8 @@ class Store:
         note = file.with_suffix(".json")
         shapes = [list(shape) for shape in self.layout.shapes]
         mine = {"clients": self.clients, "leaves": shapes}
+        if self.dtype != np.float32:
+            mine["type"] = self.dtype.name
         if self._step > 1:
             mine["process"] = f"{self._first} of {self._step}"
         if note.exists():
@@ -207,30 +217,26 @@ class Store:
                 raise DamagedError(f"The store {file} is cut short.")
         else:
             self._create(file)
-            aside = note.with_suffix(".part")
-            aside.write_text(json.dumps(mine))
-            os.replace(aside, note)
+            durable.put(note, [json.dumps(mine).encode()])
         self._descriptor = os.open(file, os.O_RDWR)
         self._close = weakref.finalize(self, os.close, self._descriptor)
 
     def _create(self, file: Path) -> None:
         """Reserve the whole file now: a full disk shows before a round is lost to it."""
-        file.parent.mkdir(parents=True, exist_ok=True)
+        private.make_folder(file.parent)
         free = shutil.disk_usage(file.parent).free
         if self.bytes > free:
             raise ScafflixError(
                 f"The state of {self.held} clients takes {_gigabytes(self.bytes)} in "
                 f"{file.parent}, where {_gigabytes(free)} are free."
             )
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
-        try:
-            if self.bytes:
-                os.posix_fallocate(descriptor, 0, self.bytes)
-        except OSError:
-            file.unlink()
-            raise
-        finally:
-            os.close(descriptor)
+        with private.open_file(file, "wb") as made:
+            try:
+                if self.bytes:
+                    os.posix_fallocate(made.fileno(), 0, self.bytes)
+            except OSError:
+                file.unlink()
+                raise
 
 
 def _write_all(descriptor: int, data: memoryview, offset: int) -> None:

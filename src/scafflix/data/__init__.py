@@ -6,13 +6,31 @@
 ((150, 4), 3)
 """
 
-from scafflix.data.arrays import from_arrays, from_clients
-from scafflix.data.catalogue import Entry, known, locate
-from scafflix.data.description import Description, describe
-from scafflix.data.download import fetch
-from scafflix.data.federation import Examples, Federation
-from scafflix.data.loading import load
-from scafflix.data.synthesis import synthetic
+from typing import TYPE_CHECKING
+
+from scafflix.lazy import lazily
+
+if TYPE_CHECKING:
+    from scafflix.data.arrays import from_arrays, from_clients
+    from scafflix.data.catalogue import Entry, known, locate
+    from scafflix.data.description import Description, describe
+    from scafflix.data.download import fetch
+    from scafflix.data.federation import Examples, Federation
+    from scafflix.data.loading import load
+    from scafflix.data.synthesis import synthetic
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "arrays": ["from_arrays", "from_clients"],
+            "catalogue": ["Entry", "known", "locate"],
+            "description": ["Description", "describe"],
+            "download": ["fetch"],
+            "federation": ["Examples", "Federation"],
+            "loading": ["load"],
+            "synthesis": ["synthetic"],
+        },
+    )
 
 __all__ = [
     "Description",
@@ -28,3 +46,7 @@ __all__ = [
     "locate",
     "synthetic",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

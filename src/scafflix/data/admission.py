@@ -105,7 +105,7 @@ def as_array(values: object, where: str) -> NDArray[np.generic]:
     """The values as a NumPy array; nested lists of unequal length are refused."""
     try:
         return np.asarray(values)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # whatever an object of another library raises
         raise ScafflixError(
             f"{where}: not a rectangular array; give rows of equal length."
         ) from error

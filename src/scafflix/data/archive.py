@@ -133,11 +133,11 @@ def read_array(file: IO[bytes], size: int) -> NDArray[np.generic]:
     while chunk := file.read(CHUNK):
         content += chunk
     if len(content) != entries * dtype.itemsize:
-        raise ValueError("an array that breaks off")
+        raise ValueError("an array that is cut short")
     if dtype.kind == "U" and entries:
         letters = np.frombuffer(content, np.dtype(np.uint32).newbyteorder(dtype.byteorder))
         if letters.max() > sys.maxunicode:
-            raise ValueError("texts with letters that are none")
+            raise ValueError("texts with invalid characters")
     return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
 
 

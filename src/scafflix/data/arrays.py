@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from scafflix.data.admission import admit_column, admit_features, admit_labels
+from scafflix.arguments import flag, shown
+from scafflix.data.admission import admit_column, admit_features, admit_labels, as_array
 from scafflix.data.federation import Examples, Features, Federation, Labels
 from scafflix.data.holdout import check_fraction, hold_out
 from scafflix.data.scaling import append_intercept, check_scale, rescale
 from scafflix.data.split import Column, assign, parse_split
+from scafflix.data.streams import Stream, generator
 from scafflix.data.threshold import check_threshold, leave_out
 from scafflix.errors import ScafflixError
 
@@ -54,9 +56,11 @@ def from_arrays(
     check_fraction("validation", validation)
     check_threshold(min_examples)
     check_scale(scale)
+    flag("intercept", intercept)
+    generator(seed, Stream.SPLIT)
     matrix = admit_features(features)
     targets = admit_labels(labels, matrix.shape[0])
-    if np.ndim(clients) == 0:
+    if as_array(clients, "clients").ndim == 0:
         rule = parse_split("contiguous" if split is None else split)
         if isinstance(rule, Column):
             raise ScafflixError(
@@ -111,6 +115,12 @@ def from_clients(
     >>> fed.clients, fed.test.counts.tolist()
     (('a', '7'), [0, 1])
     """
+    given_parts = {"examples": examples, "held_out": {} if held_out is None else held_out}
+    for where, given in given_parts.items():
+        if not isinstance(given, Mapping):
+            raise ScafflixError(
+                f"{where} is {shown(given)}; give a dictionary from clients to (features, labels)."
+            )
     if not examples:
         raise ScafflixError(f"The federation '{name}' has no clients; give at least one.")
     train = join({client: admit_part(client, part) for client, part in examples.items()})

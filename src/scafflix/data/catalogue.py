@@ -107,9 +107,11 @@ def known() -> tuple[Entry, ...]:
 
 def entry_of(name: str) -> Entry:
     """The entry of a name."""
-    if name not in CATALOGUE:
+    if not isinstance(name, str) or name not in CATALOGUE:
+        from scafflix.arguments import shown  # with NumPy, which lists of names do without
+
         raise ScafflixError(
-            f"There is no data set {name!r}; the known names are {', '.join(CATALOGUE)}."
+            f"There is no data set {shown(name)}; the known names are {', '.join(CATALOGUE)}."
         )
     return CATALOGUE[name]
 
@@ -130,7 +132,7 @@ def locate(name: str) -> Path | None:
         own = Path(folder).expanduser()
         if not own.is_dir():
             raise ScafflixError(
-                f"SCAFFLIX_DATA is {folder!r}, which is no folder; correct it or unset it."
+                f"SCAFFLIX_DATA is {folder!r}, which is not a folder; correct it or unset it."
             )
         if entry.source == FEDJAX:
             if found := find_people(own / name):

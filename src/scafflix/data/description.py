@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scafflix.data.arrays import by
-from scafflix.data.federation import Examples, Federation, Labels
+from scafflix.data.federation import Examples, Federation, Labels, check_federation
 from scafflix.data.text import NOTHING
 
 PERCENTILES = {"min": 0, "10%": 10, "25%": 25, "50%": 50, "75%": 75, "90%": 90, "max": 100}
@@ -52,6 +52,7 @@ def describe(federation: Federation) -> Description:
     >>> facts["label_counts"], facts["label_heterogeneity"], facts["nonzero_share"]
     ({'x': 2, 'y': 2}, 0.5, 0.75)
     """
+    check_federation(federation)
     parts = list(federation.parts.values())
     sizes = {name: len(part.labels) for name, part in federation.parts.items()}
     rows = sum(sizes.values())

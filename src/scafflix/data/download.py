@@ -8,7 +8,6 @@ import hashlib
 import http.client
 import os
 import re
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -16,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+from filelock import lock_descriptor
 
 from scafflix.data.catalogue import (
     FEDJAX,
@@ -30,9 +31,6 @@ from scafflix.data.catalogue import (
 )
 from scafflix.data.release import check_database
 from scafflix.errors import ScafflixError
-
-if sys.platform != "win32":
-    import fcntl
 
 ADDRESS = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
 FEDJAX_ADDRESS = "https://storage.googleapis.com/gresearch/fedjax/"
@@ -129,10 +127,9 @@ def locked(part: Path, transfer: Transfer) -> Iterator[IO[bytes]]:
     """The partial file, for this process alone."""
     with part.open("ab") as content:
         try:
-            if sys.platform != "win32":
-                fcntl.flock(content, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = lock_descriptor(content.fileno(), blocking=False)
             # Between the opening and the lock another process may have finished the file.
-            alone = os.path.samestat(os.fstat(content.fileno()), part.stat())
+            alone = alone and os.path.samestat(os.fstat(content.fileno()), part.stat())
         except OSError:
             alone = False
         if not alone:
@@ -163,7 +160,7 @@ def check(part: Path, file: KnownFile, md5: str | None, transfer: Transfer) -> N
             check_database(part)
         except ScafflixError as error:
             raise UnusableError(
-                f"{transfer.url}: what arrived is no SQLite release, so it is not used; "
+                f"{transfer.url}: what arrived is not a SQLite release, so it is not used; "
                 "get the file elsewhere and set SCAFFLIX_DATA."
             ) from error
 
@@ -206,7 +203,7 @@ def receive(content: IO[bytes], transfer: Transfer) -> str | None:
     if announced is not None and received < announced:
         raise ScafflixError(
             f"{transfer.url}: ended after {received} of {announced} bytes, so it is not used; "
-            f"run `scafflix data fetch {transfer.name}` again, which goes on from there."
+            f"run `scafflix data fetch {transfer.name}` again to continue from there."
         )
     return md5
 

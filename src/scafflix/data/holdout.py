@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from scafflix.data.arguments import real_number
+from scafflix.arguments import real_number
 from scafflix.data.federation import Examples, Federation
 from scafflix.data.streams import Stream, generator
 
@@ -36,7 +36,8 @@ def hold_out(
     >>> hold_out(fed, 0.3, seed=0).test.counts.tolist()
     [3, 0]
     """
-    if check_fraction(part, fraction) == 0.0:
+    fraction = check_fraction(part, fraction)
+    if fraction == 0.0:
         return federation
     rows = federation.train
     counts = rows.counts

@@ -18,19 +18,9 @@ from scafflix.data.arrays import by
 from scafflix.data.federation import Features, Labels
 from scafflix.data.images import CLASSES, PIXELS, from_shares, not_a_class
 from scafflix.data.parts import Budget, Clients, Parts
+from scafflix.data.recognition import files_in
 from scafflix.data.text import LENGTH, continued
 from scafflix.errors import ScafflixError
-
-
-def holds_leaf(folder: Path) -> bool:
-    """Whether the folder is one of LEAF."""
-    return bool(files_in(folder)) or all(files_in(folder / part) for part in ("train", "test"))
-
-
-def files_in(folder: Path) -> list[Path]:
-    """The LEAF files of a folder, in the order of their numbers."""
-    pattern = "*.json" if folder.name in ("train", "test") else "all_data_*.json"
-    return sorted(folder.glob(pattern), key=lambda file: (len(file.stem), file.stem))
 
 
 def read_leaf(path: Path) -> Parts:
@@ -50,7 +40,7 @@ def read_files(paths: list[Path], budget: Budget) -> Clients:
     for path in paths:
         for client, examples in read_file(path).items():
             if client in clients:
-                raise ScafflixError(f"{path}, client {client!r}: in another file already.")
+                raise ScafflixError(f"{path}, client {client!r}: is in another file too.")
             budget.spend(examples[0].nbytes)
             clients[client] = examples
     return clients
@@ -69,7 +59,7 @@ def read_file(path: Path) -> dict[str, tuple[NDArray[np.uint8], NDArray[np.int8]
     for user, count in zip(users, counts, strict=True):
         where = f"{path}, client {user!r}"
         if not isinstance(user, str) or user in clients:
-            raise ScafflixError(f"{where}: no text, or twice among the users.")
+            raise ScafflixError(f"{where}: the id is not text, or occurs twice among the users.")
         if user not in data:
             raise ScafflixError(f"{where}: among the users, but not in user_data.")
         clients[user] = read_client(data[user], count, where)
@@ -103,7 +93,9 @@ def parse(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ScafflixError(f"{path}: not valid JSON ({type(error).__name__}).") from error
     if not isinstance(content, dict):
-        raise ScafflixError(f"{path}: no JSON object; give users, num_samples and user_data.")
+        raise ScafflixError(
+            f"{path}: not a JSON object; it must have users, num_samples and user_data."
+        )
     return content
 
 
@@ -111,7 +103,7 @@ def entry(path: Path, content: dict[str, Any], key: str, kind: type[Any]) -> Any
     """One of the entries that a LEAF file must have."""
     if not isinstance(content.get(key), kind):
         raise ScafflixError(
-            f"{path}: {key!r} is missing or no {kind.__name__}; "
+            f"{path}: {key!r} is missing or not a {kind.__name__}; "
             "a LEAF file has users, num_samples and user_data."
         )
     return content[key]
@@ -121,7 +113,7 @@ def read_client(data: Any, count: Any, where: str) -> tuple[NDArray[np.uint8], N
     """The examples of one client, as many as the file says."""
     x, y = (data.get(key) if isinstance(data, dict) else None for key in ("x", "y"))
     if not isinstance(x, list | np.ndarray) or not isinstance(y, list):
-        raise ScafflixError(f"{where}: 'x' or 'y' is missing or no list.")
+        raise ScafflixError(f"{where}: 'x' or 'y' is missing or not a list.")
     if len(x) != len(y):
         raise ScafflixError(f"{where}: {len(x)} examples in x but {len(y)} labels in y.")
     if len(x) != count:
@@ -143,7 +135,9 @@ def read_images(
                     f"{where}: image {row} (from 0) has {size} pixels; give {PIXELS}."
                 )
         if x:
-            raise ScafflixError(f"{where}: 'x' holds what is no number; give shares of white.")
+            raise ScafflixError(
+                f"{where}: 'x' holds something that is not a number; give shares of white."
+            )
     elif x.shape[1:] != (PIXELS,):
         raise ScafflixError(f"{where}: images of {by(x.shape[1:])} pixels; give {PIXELS}.")
     images = from_shares(np.asarray(x, np.float64).reshape(len(y), PIXELS), where)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
+from scafflix.arguments import flag, shown, whole_number
 from scafflix.data.archive import read_archive
-from scafflix.data.arguments import whole_number
 from scafflix.data.arrays import Preparation, from_arrays, join, join_held_out, prepare
 from scafflix.data.catalogue import CATALOGUE, locate
 from scafflix.data.download import fetch
@@ -28,6 +29,13 @@ from scafflix.data.synthesis import parse_synthetic, synthetic
 from scafflix.data.table import read_table
 from scafflix.data.threshold import NO_TRAINING_ROWS, check_threshold
 from scafflix.errors import ScafflixError
+
+PLAIN_FILES = {  # of scikit-learn, with as many lines before the numbers; labels come last
+    "breast_cancer": ("breast_cancer.csv", 1),
+    "digits": ("digits.csv.gz", 0),
+    "iris": ("iris.csv", 1),
+    "wine": ("wine_data.csv", 1),
+}
 
 
 def load(
@@ -88,6 +96,7 @@ def load(
     check_fraction("validation", validation)
     check_threshold(min_examples)
     check_scale(scale)
+    flag("intercept", intercept)
     generator(seed, Stream.SPLIT)
     if clients is not None:
         whole_number("clients", clients, least=1)
@@ -97,10 +106,12 @@ def load(
 
     origin = resolve(source)
     if label is not None and origin.kind != "table":
-        raise ScafflixError(f"label is {label!r}, but {origin} is no table; leave label out.")
+        raise ScafflixError(
+            f"label is {shown(label)}, but {origin} is not a table; leave label out."
+        )
     if features is not None and origin.kind != "svmlight":
         raise ScafflixError(
-            f"features is {features!r}, but {origin} is no svmlight text; leave features out."
+            f"features is {shown(features)}, but {origin} is not svmlight text; leave features out."
         )
     if origin.kind == "synthetic":
         if split is not None:
@@ -249,8 +260,15 @@ def read_text(origin: Origin, features: int | None) -> Rows:
 
 
 def read_bundled(name: str) -> Rows:
-    """The rows of a data set that comes with scikit-learn."""
-    # Imported here: scikit-learn takes a second, and most commands do not need it.
+    """The rows of a data set that comes with scikit-learn, from its file where that is plain:
+    importing scikit-learn takes longer than a small run."""
+    file, header = PLAIN_FILES.get(name, ("", 0))
+    package = find_spec("sklearn")
+    if file and package is not None and package.origin is not None:
+        path = Path(package.origin).parent / "datasets" / "data" / file
+        if path.is_file():
+            values = np.loadtxt(path, delimiter=",", skiprows=header)
+            return Rows(np.ascontiguousarray(values[:, :-1]), values[:, -1].astype(int))
     from sklearn import datasets
 
     features, labels = getattr(datasets, f"load_{name}")(return_X_y=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from scafflix.data.catalogue import CATALOGUE, FEDJAX, LIBSVM, SCIKIT_LEARN
-from scafflix.data.recognition import reader_of
+from scafflix.data.recognition import kind_of
 from scafflix.errors import ScafflixError
 
 Kind = Literal["synthetic", "bundled", "svmlight", "table", "archive", "people"]
@@ -46,7 +46,11 @@ def resolve(source: str | Path) -> Origin:
     scafflix.errors.ScafflixError: There is no data set or file 'mushroom'; the known names are ...
     """
     if not isinstance(source, str | os.PathLike):
-        raise ScafflixError(f"The source is {source!r}; give the name of a data set or a path.")
+        from scafflix.arguments import shown  # with NumPy, which lists of names do without
+
+        raise ScafflixError(
+            f"The source is {shown(source)}; give the name of a data set or a path."
+        )
     path = Path(source).expanduser()
     # A text with a separator, or a Path, can only be meant as a path.
     spells_path = not isinstance(source, str) or "/" in source or os.sep in source
@@ -62,7 +66,7 @@ def resolve(source: str | Path) -> Origin:
             f"There is no data set or file {str(source)!r}; the known names are "
             f"{', '.join((*CATALOGUE, 'synthetic'))}."
         )
-    if reader_of(path) is not None:
+    if kind_of(path) is not None:
         name = path.resolve().name
         return Origin("people", name if path.is_dir() else name.partition(".")[0], path)
     if path.is_dir():

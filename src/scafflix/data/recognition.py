@@ -10,34 +10,49 @@
 from __future__ import annotations
 
 import os
+import re
+import zipfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from scafflix.data.leaf import holds_leaf, read_leaf
-from scafflix.data.parts import Parts
-from scafflix.data.release import SUFFIXES, holds_release, read_release
-from scafflix.data.roles import read_roles
-from scafflix.data.writers import holds_writers, read_writers
 from scafflix.errors import ScafflixError
 
+if TYPE_CHECKING:
+    from scafflix.data.parts import Parts
 
-def reader_of(path: Path) -> Callable[[Path], Parts] | None:
-    """What reads the file or folder, or None if it is nothing of this kind."""
+SUFFIXES = (".sqlite", ".sqlite3", ".db")
+
+
+def kind_of(path: Path) -> str | None:
+    """The module that reads the file or folder, or None if it is nothing of this kind."""
     if os.path.isdir(path):
         try:
             if holds_release(path):
-                return read_release
-            return read_leaf if holds_leaf(path) else None
+                return "release"
+            return "leaf" if holds_leaf(path) else None
         except OSError as error:
             raise ScafflixError(f"{path}: cannot be read ({error.strerror}).") from error
     name = path.name.lower()
     if name.endswith((".jsonl", ".jsonl.gz")):
-        return read_roles
+        return "roles"
     if name.endswith(".json"):
-        return read_leaf
+        return "leaf"
     if name.endswith(SUFFIXES):
-        return read_release
-    return read_writers if name.endswith(".npz") and holds_writers(path) else None
+        return "release"
+    return "writers" if name.endswith(".npz") and holds_writers(path) else None
+
+
+def reader_of(path: Path) -> Callable[[Path], Parts] | None:
+    """What reads the file or folder, or None; imported only now, when it is wanted."""
+    kind = kind_of(path)
+    if kind is None:
+        return None
+    reader: Callable[[Path], Parts] = getattr(
+        import_module(f"scafflix.data.{kind}"), f"read_{kind}"
+    )
+    return reader
 
 
 def find_people(folder: Path) -> Path | None:
@@ -45,6 +60,36 @@ def find_people(folder: Path) -> Path | None:
     if not folder.is_dir():
         return None
     for path in (folder, *sorted(folder.iterdir())):
-        if reader_of(path) is not None:
+        if kind_of(path) is not None:
             return path
     return None
+
+
+def holds_leaf(folder: Path) -> bool:
+    """Whether the folder is one of LEAF."""
+    return bool(files_in(folder)) or all(files_in(folder / part) for part in ("train", "test"))
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The LEAF files of a folder, in the order of their numbers."""
+    pattern = "*.json" if folder.name in ("train", "test") else "all_data_*.json"
+    return sorted(folder.glob(pattern), key=lambda file: (len(file.stem), file.stem))
+
+
+def holds_release(folder: Path) -> bool:
+    """Whether the folder has a training file of such a release."""
+    return any(is_training(file) for file in folder.iterdir())
+
+
+def is_training(file: Path) -> bool:
+    """Whether the name says SQLite and training."""
+    return file.suffix in SUFFIXES and re.search(r"(^|[_-])train$", file.stem) is not None
+
+
+def holds_writers(path: Path) -> bool:
+    """Whether the file is such an archive."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "train_user.npy" in archive.namelist()
+    except Exception:  # whatever is wrong, `read_archive` says it
+        return False

@@ -12,7 +12,6 @@ Nothing in a file is trusted: sizes are checked before memory is taken, and noth
 from __future__ import annotations
 
 import math
-import re
 import sqlite3
 import zlib
 from collections.abc import Iterator
@@ -26,10 +25,10 @@ from numpy.typing import NDArray
 
 from scafflix.data.images import check_classes, from_shares
 from scafflix.data.parts import Budget, Clients, Parts
+from scafflix.data.recognition import is_training
 from scafflix.data.text import sequences
 from scafflix.errors import ScafflixError, reason_of
 
-SUFFIXES = (".sqlite", ".sqlite3", ".db")
 CLIENT_LIMIT = 2**26
 """The most bytes that one client's data may take, compressed or not: 21,000 images."""
 
@@ -40,16 +39,6 @@ NUMBERS, TEXTS = 1, 4  # types of msgpack extensions
 TYPES = {"float32": "<f4", "float64": "<f8", "int32": "<i4", "int64": "<i8", "uint8": "u1"}
 
 FeaturesAndLabels = tuple[NDArray[np.uint8], NDArray[np.int8]]
-
-
-def holds_release(folder: Path) -> bool:
-    """Whether the folder has a training file of such a release."""
-    return any(is_training(file) for file in folder.iterdir())
-
-
-def is_training(file: Path) -> bool:
-    """Whether the name says SQLite and training."""
-    return file.suffix in SUFFIXES and re.search(r"(^|[_-])train$", file.stem) is not None
 
 
 def read_release(path: Path) -> Parts:
@@ -77,9 +66,9 @@ def read_database(path: Path, budget: Budget) -> Clients:
             client = name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name
             where = f"{path}, client {client!r}"
             if not isinstance(client, str) or client in clients:
-                raise ScafflixError(f"{where}: no text, or there twice.")
+                raise ScafflixError(f"{where}: the id is not text, or occurs twice.")
             if not isinstance(data, bytes):
-                raise ScafflixError(f"{where}: its data are no bytes.")
+                raise ScafflixError(f"{where}: its data are not bytes.")
             clients[client] = read_client(unpack(data, where), count, where)
             budget.spend(clients[client][0].nbytes)
     if not clients:
@@ -126,7 +115,7 @@ def unpack(data: bytes, where: str) -> dict[str, NDArray[Any]]:
         if stream.unconsumed_tail:
             raise ScafflixError(f"{where}: its data exceed {CLIENT_LIMIT} bytes.")
         if not stream.eof:
-            raise ScafflixError(f"{where}: its data break off.")
+            raise ScafflixError(f"{where}: its data are cut short.")
         arrays = msgpack.unpackb(
             packed, raw=False, ext_hook=unpack_array, max_array_len=64, max_map_len=64
         )
@@ -137,7 +126,7 @@ def unpack(data: bytes, where: str) -> dict[str, NDArray[Any]]:
             f"{where}: its data are not msgpack arrays ({reason_of(error)})."
         ) from error
     if not isinstance(arrays, dict):
-        raise ScafflixError(f"{where}: its data are no map of arrays.")
+        raise ScafflixError(f"{where}: its data are not a map of arrays.")
     return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
 
 
@@ -154,7 +143,7 @@ def unpack_array(kind: int, data: bytes) -> NDArray[Any]:
     if kind == TEXTS:
         shape, texts = msgpack.unpackb(data, raw=True, max_array_len=TEXT_LIMIT)
         if not isinstance(texts, list) or not all(isinstance(text, bytes) for text in texts):
-            raise ValueError("texts that are no bytes")
+            raise ValueError("texts that are not bytes")
         if size_of(shape) != len(texts) or len(shape) != 1:
             raise ValueError(f"{len(texts)} texts of shape {shape}")
         array = np.empty(len(texts), dtype=object)
@@ -175,7 +164,7 @@ def read_client(arrays: dict[str, NDArray[Any]], count: object, where: str) -> F
     if "snippets" in arrays:
         texts = arrays["snippets"]
         if texts.dtype != object:
-            raise ScafflixError(f"{where}: 'snippets' are no texts.")
+            raise ScafflixError(f"{where}: 'snippets' does not hold texts.")
         check_count(len(texts), count, where)
         return sequences(texts.tolist())
     if "pixels" not in arrays or "label" not in arrays:

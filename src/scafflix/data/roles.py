@@ -38,12 +38,14 @@ def read_roles(path: Path) -> Parts:
                 budget.spend(len(line))
                 client, text = parse_role(line, where)
                 if client in roles:
-                    raise ScafflixError(f"{where}: {client!r} stands there twice; join its lines.")
+                    raise ScafflixError(f"{where}: {client!r} occurs twice; join its lines.")
                 roles[client] = sequences([text] if text else [])
     except UNREADABLE as error:
         raise unreadable(path, error) from error
     if not roles:
-        raise ScafflixError(f"{path}: no roles; give a JSON object with play, role, lines a line.")
+        raise ScafflixError(
+            f"{path}: no roles; give one JSON object with play, role and lines per line."
+        )
     return Parts(roles)
 
 
@@ -55,12 +57,14 @@ def parse_role(line: bytes, where: str) -> tuple[str, str]:
         reason = getattr(error, "msg", None) or type(error).__name__
         raise ScafflixError(f"{where}: not valid JSON ({reason}).") from error
     if not isinstance(role, dict):
-        raise ScafflixError(f"{where}: no JSON object; give play, role and lines.")
+        raise ScafflixError(f"{where}: not a JSON object; it must have play, role and lines.")
     for key in ("play", "role"):
         if not isinstance(role.get(key), str):
-            raise ScafflixError(f"{where}: {key!r} is missing or no text.")
+            raise ScafflixError(f"{where}: {key!r} is missing or not text.")
     client = f"{role['play']}: {role['role']}"
     lines = role.get("lines")
     if not isinstance(lines, list) or not all(isinstance(spoken, str) for spoken in lines):
-        raise ScafflixError(f"{where}, client {client!r}: 'lines' is missing or no list of texts.")
+        raise ScafflixError(
+            f"{where}, client {client!r}: 'lines' is missing or not a list of texts."
+        )
     return client, "\n".join(lines)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from scafflix.data.admission import admit_features, check_dense_size
+from scafflix.arguments import choice
+from scafflix.data.admission import check_dense_size
 from scafflix.data.federation import Features, Federation
 from scafflix.errors import ScafflixError
 
@@ -22,10 +23,7 @@ Scale = Literal["none", "maxabs", "standard"]
 
 def check_scale(scale: str) -> Scale:
     """The scale, if it is one of the three."""
-    match scale:
-        case "none" | "maxabs" | "standard":
-            return scale
-    raise ScafflixError(f"scale is {scale!r}; give 'none', 'maxabs' or 'standard'.")
+    return cast(Scale, choice("scale", scale, get_args(Scale)))
 
 
 def rescale(federation: Federation, scale: str) -> Federation:
@@ -47,7 +45,7 @@ def rescale(federation: Federation, scale: str) -> Federation:
     check_vectors(federation, f"scale is '{scale}'")
     check_dense_size(1, federation.dim, federation.name)  # a scale for each feature
     largest = largest_absolute(federation.train.features)
-    scaled = map_features(federation, lambda features: divide(features, largest))
+    scaled = map_features(federation, lambda features: divide(features, largest), scale)
     if scale == "standard":
         # After maxabs no square can overflow, and the standardized features are the same.
         rows = sum(len(part.labels) for part in scaled.parts.values())
@@ -58,11 +56,9 @@ def rescale(federation: Federation, scale: str) -> Federation:
         constant = train.min(axis=0) == train.max(axis=0)
         mean = np.where(constant, train[0], train.mean(axis=0))
         deviation = np.where(constant, 1.0, (train - mean).std(axis=0))
-        scaled = map_features(dense, lambda features: (to_dense(features) - mean) / deviation)
-    for name, part in scaled.parts.items():
-        # A held-out value may be too far out for a scale that it had no part in.
-        if name != "train" and len(part.labels) > 0:
-            admit_features(part.features, f"{scaled.name}, {name} part after scale='{scale}'")
+        scaled = map_features(
+            dense, lambda features: (to_dense(features) - mean) / deviation, scale
+        )
     return scaled
 
 
@@ -84,12 +80,18 @@ def append_intercept(federation: Federation) -> Federation:
     return map_features(federation, with_ones)
 
 
-def map_features(federation: Federation, change: Callable[[Features], Features]) -> Federation:
+def map_features(
+    federation: Federation, change: Callable[[Features], Features], scale: str = "none"
+) -> Federation:
     """The same federation with the features of every part changed."""
-    parts = {
-        name: replace(part, features=change(part.features))
-        for name, part in federation.parts.items()
-    }
+    parts = {}
+    for name, part in federation.parts.items():
+        try:
+            parts[name] = replace(part, features=change(part.features))
+        except ScafflixError as error:
+            # A held-out value may be too far out for a scale that it had no part in.
+            where = f"{federation.name}, {name} part after scale='{scale}'"
+            raise ScafflixError(f"{where}: {error}") from None
     return replace(federation, **parts)  # type: ignore[arg-type]
 
 

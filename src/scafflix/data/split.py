@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scafflix.data.arguments import real_number, whole_number
+from scafflix.arguments import real_number, shown, whole_number
 from scafflix.data.federation import Labels
 from scafflix.data.streams import Stream, generator
 from scafflix.errors import ScafflixError
@@ -70,8 +70,8 @@ def parse_split(text: str) -> Split:
         case "column", ":" if detail:
             return Column(detail)
     raise ScafflixError(
-        f"split is {text!r}; give 'contiguous', 'shuffled', 'dirichlet:BETA' (as dirichlet:0.5) "
-        "or 'column:NAME'."
+        f"split is {shown(text)}; give 'contiguous', 'shuffled', 'dirichlet:BETA' "
+        "(as dirichlet:0.5) or 'column:NAME'."
     )
 
 

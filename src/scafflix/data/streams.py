@@ -6,7 +6,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from scafflix.data.arguments import whole_number
+from scafflix.arguments import whole_number
 
 
 class Stream(IntEnum):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from scafflix.data.arguments import whole_number
+from scafflix.arguments import whole_number
 from scafflix.data.decompression import UNREADABLE, open_text, unreadable
 from scafflix.data.rows import Rows
 from scafflix.errors import ScafflixError, reason_of

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from scafflix.arguments import choice, real_number, whole_number
 from scafflix.data.admission import check_dense_size
-from scafflix.data.arguments import real_number, whole_number
 from scafflix.data.federation import Examples, Federation, Labels
 from scafflix.data.identity import CLIENT_LIMIT
 from scafflix.data.streams import Stream, generator
@@ -62,8 +62,7 @@ def synthetic(
     optima = real_number("optima", optima)
     conditioning = real_number("conditioning", conditioning, least=1.0)
     noise = real_number("noise", noise)
-    if task not in LABELLINGS:
-        raise ScafflixError(f"task is {task!r}; give {', '.join(map(repr, LABELLINGS))}.")
+    choice("task", task, tuple(LABELLINGS))
     outputs = whole_number("classes", classes, least=2) if task == "softmax" else 1
     if n > CLIENT_LIMIT:
         raise ScafflixError(f"clients is {n}; at most {CLIENT_LIMIT} are possible.")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from scafflix.data.arguments import whole_number
+from scafflix.arguments import whole_number
 from scafflix.data.federation import Federation
 from scafflix.errors import ScafflixError
 

@@ -3,7 +3,6 @@ and the same for ``test_``; uint8 images ``[rows, 28, 28]``, labels 0 to 61, tex
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,6 @@ from scafflix.data.parts import Clients, Parts
 from scafflix.errors import ScafflixError
 
 ARRAYS = ("x", "y", "user")
-
-
-def holds_writers(path: Path) -> bool:
-    """Whether the file is such an archive."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return "train_user.npy" in archive.namelist()
-    except Exception:  # whatever is wrong, `read_archive` says it
-        return False
 
 
 def read_writers(path: Path) -> Parts:

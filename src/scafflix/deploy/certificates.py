@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from scafflix import durable
+from scafflix import durable, private
 from scafflix.deploy.messages import checked_name
 from scafflix.errors import ScafflixError
 
@@ -113,6 +112,5 @@ def _write_key(
 ) -> None:
     """Readable by its owner alone."""
     content = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    with private.open_file(path, "xb") as file:
         file.write(content)

@@ -11,10 +11,14 @@ repeats the reply.
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scafflix import durable
+import jax
+import numpy as np
+
+from scafflix import algorithm, durable
 from scafflix.deploy import memory
 from scafflix.deploy.learner import Learner, Place
 from scafflix.deploy.memory import Memory, Pending
@@ -31,13 +35,17 @@ from scafflix.deploy.messages import (
     checked_name,
     layout_of,
     problem_with,
+    problem_with_arrays,
     receipt_of,
 )
-from scafflix.deploy.planning import own_method
-from scafflix.durable import Hook
+from scafflix.deploy.naming import named, names_of
+from scafflix.deploy.planning import UsersMethod, own_method
+from scafflix.durable import Arrays, Hook
+from scafflix.engine import streams
+from scafflix.engine.streams import Stream
 from scafflix.errors import ScafflixError
-from scafflix.methods.method import Client, Method
-from scafflix.personalize import mix
+from scafflix.methods.method import Client, Method, Points
+from scafflix.precision import precision
 from scafflix.vector import Vector
 
 
@@ -53,18 +61,25 @@ class ClientCore:
     """A client with its own id, data, x_i* and folder. It holds nothing that is not on disk."""
 
     def __init__(
-        self, name: str, alpha: float, learner: Learner, folder: Path, hook: Hook = durable.quiet
+        self,
+        name: str,
+        alpha: float,
+        learner: Learner,
+        folder: Path,
+        hook: Hook = durable.quiet,
+        users_method: UsersMethod | None = None,
     ) -> None:
         self.name = checked_name(name)
         if not 0 <= alpha <= 1:
             raise ScafflixError(f"alpha is {alpha}; it must lie between 0 and 1.")
         self.alpha = float(alpha)
-        self.learner = learner
+        self.learner, self.examples = learner, learner.examples
         self.folder = durable.new_folder(folder / self.name)
         self.hook = hook
-        start = learner.start()
-        self.layout = layout_of(start.tree)
-        self._zero = memory.zero(start)
+        self.users_method = users_method  # one that is not of this package
+        self._start = learner.start()
+        self.layout = layout_of(self._start.tree)
+        self._double = all(leaf.dtype == np.float64 for leaf in self._start.tree)
         self._x_star: Vector | None = None
 
     @property
@@ -86,10 +101,10 @@ class ClientCore:
         if isinstance(message, Hello):
             return self.introduce(message)
         try:
-            wrong = problem_with(message, self.layout)
+            wrong = problem_with(message)
             if wrong is not None:
                 raise RefusedError(wrong.kind, wrong.reason)
-            with durable.locked(self.folder):
+            with durable.locked(self.folder), precision(self._double):
                 if isinstance(message, Train):
                     return self._train(message)
                 return self._evaluate(message)
@@ -101,16 +116,17 @@ class ClientCore:
 
     def introduce(self, message: Hello) -> Introduction:
         """Who this is and what the server weighs and plans with."""
-        scales = self.learner.scales
+        scales, start = self.learner.scales, self.learner.start()
         return Introduction(
             client=self.name,
             alpha=self.alpha,
             gamma=scales.gamma,
             gamma_mu=scales.gamma_mu,
             gamma_L=scales.gamma_L,
-            examples=self.learner.examples,
+            examples=self.examples,
             layout=self.layout,
-            start=self.learner.start().tree if message.start else (),
+            start=start.tree if message.start else (),
+            names=names_of(self.learner, start),
         )
 
     def control(self, message: Train | Evaluate) -> Vector | None:
@@ -129,44 +145,72 @@ class ClientCore:
             )
         if kept.pending is not None and message.round == kept.pending.round:
             return self._upload(message, kept, kept.pending)
+        sent = self._sent(method, "point", message.point)
         kept = self._settle(message, kept, method, client)
-        x = Vector(message.point)
-        loss = self.learner.loss(self._mixture(x)) if message.report else None
-        x_hat = self._local_steps(message, method, client, kept.state, x)
-        sent, weight = method.upload(client, kept.state, x_hat)
-        receipt = receipt_of(sent.tree)
+        home = method.personal(client, kept.state, sent.x)
+        loss = self.learner.loss(home) if message.report else None
+        gradient = partial(self._gradient, message)
+        local = algorithm.local_steps(method, client, kept.state, sent, message.steps, gradient)
+        key = self._compression_key(message, method)
+        up, weight = algorithm.upload(method, client, kept.state, sent, local, key)
+        receipt = receipt_of(jax.tree.leaves(up))
+        remembers = bool(jax.tree.leaves(kept.state))
         pending = Pending(
-            message.round, message.steps, receipt, float(weight), _number(loss), x_hat.tree
+            message.round,
+            message.steps,
+            receipt,
+            float(weight),
+            _number(loss),
+            tuple(jax.tree.leaves(local)),
+            message.point,
         )
+        pending = pending if remembers else pending._replace(sent=())
         kept = kept._replace(latest=message.round, pending=pending)
         self.hook("trained")
         memory.save(self._path(message.run), kept, self.hook)
         return self._upload(message, kept, pending)
 
-    def _local_steps(
-        self, message: Train, method: Method, client: Client, state: Any, x: Vector
-    ) -> Vector:
-        """Lines 7 to 9, K times."""
-        for step in range(message.steps):
-            place = Place(
-                seed=message.seed,
-                round=message.round,
-                step=step,
-                iteration=message.iteration + step,
-                number=message.number,
-                clients=message.clients,
-            )
-            g = self.learner.gradient(self._mixture(x), place)
-            x = method.local_step(client, state, x, g)
-        return x
+    def _gradient(self, message: Train, points: Points, step: int) -> Points:
+        """Line 8: at one point or several, on the same sample."""
+        place = Place(
+            seed=message.seed,
+            round=message.round,
+            step=step,
+            iteration=message.iteration + step,
+            number=message.number,
+            clients=message.clients,
+        )
+        return jax.tree.map(
+            lambda point: self.learner.gradient(point, place),
+            points,
+            is_leaf=lambda point: isinstance(point, Vector),
+        )
 
-    def _mixture(self, x: Vector) -> Vector:
-        mixed: Vector = mix(self.alpha, x, self.x_star)
-        return mixed
+    def _compression_key(self, message: Train, method: Method) -> Any:
+        if method.compressor is None:
+            return None
+        key = jax.random.fold_in(streams.key(message.seed, Stream.COMPRESSION), message.round)
+        return jax.random.fold_in(key, message.number)
+
+    def _sent(self, method: Method, name: str, arrays: Arrays) -> Any:
+        """What the server's arrays stand for."""
+        leaves, form = jax.tree.flatten(method.broadcast(method.init_server(self._start)))
+        wrong = problem_with_arrays(name, arrays, layout_of(leaves))
+        if wrong is not None:
+            raise RefusedError(wrong.kind, wrong.reason)
+        return jax.tree.unflatten(form, arrays)
+
+    def _local(self, method: Method, client: Client, state: Any, sent: Any, kept: Arrays) -> Any:
+        """Where local steps had led, in the form of the method's."""
+        form = jax.tree.structure(method.begin(client, state, sent))
+        return jax.tree.unflatten(form, kept)
 
     def _upload(self, message: Train, kept: Memory, pending: Pending) -> Upload:
         method, client = self._method(message)
-        sent, _ = method.upload(client, kept.state, Vector(pending.x_hat))
+        sent = self._sent(method, "point", message.point)
+        local = self._local(method, client, kept.state, sent, pending.local)
+        key = self._compression_key(message, method)
+        up, _ = algorithm.upload(method, client, kept.state, sent, local, key)
         return Upload(
             run=message.run,
             epoch=kept.epoch,
@@ -175,19 +219,24 @@ class ClientCore:
             committed=kept.committed,
             weight=pending.weight,
             loss=math.nan if pending.loss is None else pending.loss,
-            point=sent.tree,
+            point=tuple(map(np.asarray, jax.tree.leaves(up))),
         )
 
     def _evaluate(self, message: Evaluate) -> Evaluation:
         """Settle what is pending at the end of a run, and keep the model to take home."""
         method, client = self._method(message)
         kept = self._memory(message, method, client)
-        x_tilde = self._mixture(Vector(message.point))
+        wrong = problem_with_arrays("point", message.point, self.layout)
+        if wrong is not None:
+            raise RefusedError(wrong.kind, wrong.reason)
         if kept.pending is None or kept.pending.round < message.round:
             kept = self._settle(message, kept, method, client)
             memory.save(self._path(message.run), kept, self.hook)
+        x_tilde = method.personal(client, kept.state, Vector(message.point))
         note = {"client": self.name, "run": message.run, "rounds": message.round}
-        durable.write(self.model_path(message.run), note, x_tilde.tree, self.hook)
+        saved = named(self.learner, x_tilde)
+        path = self.model_path(message.run)
+        durable.write(path, note, list(saved.values()), self.hook, list(saved))
         return Evaluation(
             run=message.run,
             epoch=kept.epoch,
@@ -207,8 +256,10 @@ class ClientCore:
             following = isinstance(message, Train) and message.round == message.included + 1
             average = message.point if following else message.average
             if pending.receipt == message.receipt and average:
-                x_hat, x_bar = Vector(pending.x_hat), Vector(average)
-                state = method.commit(client, kept.state, x_hat, x_bar, pending.steps)
+                sent = self._sent(method, "point", pending.sent)
+                after = self._sent(method, "average", average)
+                local = self._local(method, client, kept.state, sent, pending.local)
+                state = method.commit(client, kept.state, sent, local, after, pending.steps)
                 return kept._replace(state=state, committed=pending.round, pending=None)
         elif kept.committed == message.included:
             return kept._replace(pending=None)
@@ -245,11 +296,13 @@ class ClientCore:
         return kept
 
     def _fresh_state(self, method: Method, client: Client) -> Any:
-        return method.init_client(client, self._zero, self._zero)
+        return method.init_client(client, self._start, 0 * self._start)
 
     def _method(self, message: Train | Evaluate) -> tuple[Method, Client]:
-        settings = (message.method, self.alpha, message.gamma, message.p, message.pace)
-        return own_method(*settings), Client(self.alpha, message.gamma)
+        asked = (message.method, message.settings)
+        method = own_method(*asked, self.alpha, message.gamma, self.users_method)
+        examples, clients = float(self.examples), float(message.clients)
+        return method, Client(self.alpha, message.gamma, self.x_star, examples, clients)
 
     def _path(self, run: str) -> Path:
         return self.folder / f"{checked_name(run)}{durable.SUFFIX}"

@@ -10,9 +10,12 @@ from typing import Any
 
 import tomli_w
 
+from scafflix import foresight
+from scafflix.building import network_defaults
+from scafflix.cohorts.training import BLOW_UP
 from scafflix.config import RunConfig, build, key, plain
+from scafflix.deploy.settings import Settings
 from scafflix.errors import ScafflixError
-from scafflix.laboratory import resolve
 from scafflix.models import is_network
 
 
@@ -24,6 +27,18 @@ class DeployConfig(RunConfig):
     attempts: int = key("Attempts at a round before the server gives up.", 5)
     patience: float = key("Seconds to wait for the replies to a round.", 600.0)
     mirror: bool = key("Keep every client's control variate on the server too.", False)
+    far: float = key(
+        "Refuse an upload that lies so many times further from the model than was usual; 0: none.",
+        100.0,
+    )
+    blow_up: float = key(
+        "Stop when the clients' objective is so many times that of the start; 0: never.", BLOW_UP
+    )
+    checkpoints: int = key("Rounds to which --from can go back, beside the best one.", 5)
+    largest_weight: float = key("Largest weight of a client, times the median of all.", 1000.0)
+    largest_steps: float = key(
+        "Most local steps of a round, in expectation, that clients' constants may ask for.", 1000.0
+    )
     classes: tuple[Any, ...] = key("All labels that any node may have.", ())
 
 
@@ -33,17 +48,30 @@ def text_of(config: DeployConfig) -> str:
 
 
 def config_from(text: str) -> DeployConfig:
-    """From TOML, checked."""
+    """From TOML, as `text_of` writes it."""
     try:
         values: Mapping[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ScafflixError(f"The settings of the run are not valid TOML: {error}.") from None
     config: DeployConfig = build(DeployConfig, values)
-    return checked(config)
+    _check_possible(config)
+    return config
 
 
-def checked(config: DeployConfig) -> DeployConfig:
-    """Refuse what a federation cannot do; write out the defaults of networks."""
+def checked(config: DeployConfig, own: bool = False) -> DeployConfig:
+    """Refuse what a federation cannot do and what no data can mend; write out the defaults of
+    networks. A model of one's own is a network, by whatever name."""
+    _check_possible(config)
+    foresight.check_read(config, network=own or is_network(config.model))
+    if own:
+        resolved: DeployConfig = network_defaults(config)
+        foresight.check_network_keys(resolved)
+        return resolved
+    foresight.check_keys(config)
+    return network_defaults(config) if is_network(config.model) else config
+
+
+def _check_possible(config: DeployConfig) -> None:
     if config.h0 != "zero":
         raise ScafflixError(f"h0 is {config.h0!r}; in a federation it must be zero.")
     if config.noise:
@@ -52,8 +80,19 @@ def checked(config: DeployConfig) -> DeployConfig:
         raise ScafflixError("epsilon needs the optimum, which nobody knows here; leave it out.")
     if config.individual or config.optima == "warm":
         raise ScafflixError("individual and optima warm are for simulations; leave them out.")
-    resolved: DeployConfig = resolve(config) if is_network(config.model) else config
-    return resolved
+
+
+def check_sizes(config: DeployConfig, clients: int) -> None:
+    """Refuse, before anything starts, rounds that so many clients cannot make."""
+    if not clients:
+        raise ScafflixError("Every alpha is 0: nobody takes part, and no round is needed.")
+    Settings(
+        rounds=config.rounds,
+        cohort=config.cohort,
+        minimum=config.minimum,
+        attempts=config.attempts,
+        every=config.every or 1,
+    ).sizes(clients)
 
 
 def names_from(text: str) -> list[str]:

@@ -6,22 +6,21 @@ from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
 from scafflix import theory
 from scafflix.data.federation import Federation
-from scafflix.deploy.learner import Place, Scales, own_gradient
+from scafflix.deploy.learner import Place, Scales, client_key, own_gradient
+from scafflix.deploy.naming import WHOLE
 from scafflix.digest import digest_of
-from scafflix.engine import streams
 from scafflix.engine.run import start_point
-from scafflix.engine.streams import Stream
 from scafflix.errors import ScafflixError
 from scafflix.gradients import Gradient, Minibatch
 from scafflix.models.linear import LinearModel, Targets
-from scafflix.personalize import local_optima
+from scafflix.personalization import exact_optima
+from scafflix.precision import in_float64
 from scafflix.problem import Losses, Problem
 from scafflix.vector import Vector
 
@@ -58,7 +57,7 @@ class ConvexLearner:
         self._gradient = own_gradient(gradient, federation)
         targets = targets_of(federation, model, classes)
         self.problem = Problem(federation, model, l2, smoothness, targets)
-        self._start = np.asarray(start_point(start, self.problem))
+        self._start = start_point(start, self.problem)
 
     @property
     def examples(self) -> int:
@@ -73,8 +72,9 @@ class ConvexLearner:
         return digest_of(problem.model.name, repr(problem.l2), *parts, values)
 
     @cached_property
+    @in_float64
     def scales(self) -> Scales:
-        constants, nowhere = self.problem.constants, jnp.zeros((1, *self.problem.shape))
+        constants, nowhere = self.problem.constants, np.zeros((1, *self.problem.shape))
         # C_i belongs to the optimum, which no node knows; A_i does not depend on the point
         A, _ = self._gradient.expected_smoothness(self.problem, constants, lambda: nowhere)
         advice = theory.advise(np.ones(1), constants, self._gradient, A, np.zeros(1))
@@ -84,6 +84,7 @@ class ConvexLearner:
     def start(self) -> Vector:
         return Vector((self._start,))
 
+    @in_float64
     def gradient(self, point: Vector, place: Place) -> Vector:
         (x,) = point.tree
         losses = self.problem.losses
@@ -92,23 +93,27 @@ class ConvexLearner:
             return Vector((np.asarray(_batch_gradient(losses, x, rows)),))
         return Vector((np.asarray(_value_and_gradient(losses, x)[1]),))
 
+    @in_float64
     def loss(self, point: Vector) -> float:
         return float(_value_and_gradient(self.problem.losses, point.tree[0])[0])
 
+    @in_float64
     def score(self, point: Vector) -> float:
         held_out = self.problem.held_out.get("test", self.problem.losses)
         return float(_score(held_out, point.tree[0]))
 
+    def named(self, point: Vector) -> dict[str, NDArray[Any]]:
+        return {WHOLE: point.tree[0]}
+
     def optimum(self) -> Vector:
-        x_star, _ = local_optima(self.problem)
-        return Vector((np.asarray(x_star)[0],))
+        x_star, _ = exact_optima(self.problem)
+        return Vector((x_star[0],))
 
 
 def _rows(size: int, losses: Losses, place: Place) -> NDArray[Any]:
-    """The rows that the simulator, which draws for all clients at once, draws for this one."""
-    key = jax.random.fold_in(streams.key(place.seed, Stream.GRADIENT), place.iteration)
-    drawn = jax.random.randint(key, (place.clients, size), 0, losses.counts[0])
-    return np.asarray(losses.first[0] + drawn[place.number])
+    """The rows that the simulator draws for this client at this step."""
+    drawn = jax.random.randint(client_key(place), (size,), 0, losses.counts[0], dtype=np.int32)
+    return np.asarray(losses.first[0] + drawn)
 
 
 @jax.jit

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scafflix.building import load_data
+from scafflix import durable
+from scafflix.building import SHARE, load_data
 from scafflix.data.admission import admit_features
 from scafflix.data.archive import one_of, open_archive
 from scafflix.data.arrays import Preparation, prepare
 from scafflix.data.federation import Examples, Federation
 from scafflix.deploy.configuration import DeployConfig
 from scafflix.errors import ScafflixError
-from scafflix.laboratory import SHARE
 
 PARTS = ("train", "test", "validation")
 
@@ -52,12 +52,10 @@ def save_examples(path: Path, parts: Mapping[str, Examples]) -> None:
         part.features if isinstance(part.features, np.ndarray) else part.features.toarray()
         for part in parts.values()
     ]
-    np.savez(
-        path,
-        x=np.concatenate(features),
-        y=np.concatenate([part.labels for part in parts.values()]),
-        part=np.repeat(list(parts), [len(part.labels) for part in parts.values()]),
-    )
+    labels = [part.labels for part in parts.values()]
+    part = np.repeat(list(parts), list(map(len, labels)))
+    with durable.replacing(path) as file:
+        np.savez(file, x=np.concatenate(features), y=np.concatenate(labels), part=part)
 
 
 def numbered(federation: Federation, classes: Sequence[Any]) -> tuple[Federation, tuple[int, ...]]:

@@ -1,10 +1,11 @@
 """What a server keeps on the disk, so that it can be taken up again after a crash.
 
-roster        who takes part, and the start
-checkpoint    the model, the ledger and the counts after the last closed round
-rounds.jsonl  a line for each closed round
-average-R     the broadcast after round R, as long as somebody has to commit it
-mirror-E-N-R  h of client number N after round R of epoch E, if the server keeps a mirror
+terms.json      the configuration with which the run began
+roster          who takes part, and the start
+checkpoint-E-R  the model, the ledger and the counts after R closed rounds, in epoch E
+rounds.jsonl    a line for each closed round
+average-R       the broadcast after round R, as long as somebody has to commit it
+mirror-E-N-R    h of client number N after round R of epoch E, if the server keeps a mirror
 """
 
 from __future__ import annotations
@@ -17,6 +18,13 @@ from typing import Any, NamedTuple
 from scafflix import durable
 from scafflix.durable import Arrays, Hook
 from scafflix.errors import ScafflixError
+
+
+class Moment(NamedTuple):
+    """When a checkpoint was written."""
+
+    epoch: int
+    round: int  # how many were closed
 
 
 class Mirror(NamedTuple):
@@ -47,11 +55,33 @@ class ServerFiles:
     def keep_mirror(self, which: Mirror, client: str, arrays: Sequence[Any]) -> None:
         durable.write(self._mirror(which), {"client": client}, arrays, self.hook)
 
-    def checkpoint(self, facts: dict[str, Any], arrays: Sequence[Any]) -> None:
-        durable.write(self._path("checkpoint"), facts, arrays, self.hook)
+    def checkpoint(self, at: Moment, facts: dict[str, Any], arrays: Sequence[Any]) -> None:
+        durable.write(self._checkpoint(at), facts, arrays, self.hook)
 
-    def last_checkpoint(self) -> tuple[Any, Arrays] | None:
-        return durable.read(self._path("checkpoint"))
+    def moments(self) -> list[Moment]:
+        """Those of the checkpoints, oldest first: a later epoch may begin at an earlier round."""
+        paths = self.folder.glob(f"checkpoint-*{durable.SUFFIX}")
+        return sorted(Moment(*map(int, path.stem.split("-")[1:])) for path in paths)
+
+    def checkpoint_at(self, at: Moment) -> tuple[Any, Arrays]:
+        """What was written then."""
+        found = durable.read(self._checkpoint(at), " Go back to one before it with --from ROUND.")
+        assert found is not None
+        return found
+
+    def keep_checkpoints(self, newest: int, best: int) -> None:
+        """Remove all but the newest, and the newest of the round `best`."""
+        moments = self.moments()
+        kept = {*moments[-newest:], *[one for one in moments if one.round == best][-1:]}
+        for one in moments:
+            if one not in kept:
+                durable.remove(self._checkpoint(one))
+
+    def forget_after(self, now: Moment) -> None:
+        """Remove the checkpoints of rounds that were gone back behind."""
+        for one in self.moments():
+            if one.round > now.round:
+                durable.remove(self._checkpoint(one))
 
     def journal(self, row: Mapping[str, Any]) -> None:
         """Write a round down."""
@@ -84,6 +114,9 @@ class ServerFiles:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{durable.SUFFIX}"
+
+    def _checkpoint(self, at: Moment) -> Path:
+        return self._path(f"checkpoint-{at.epoch}-{at.round}")
 
     def _average(self, round: int) -> Path:
         return self._path(f"average-{round}")

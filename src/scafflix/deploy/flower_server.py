@@ -10,20 +10,22 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from scafflix import durable, gradients
-from scafflix.building import make_method
+from scafflix.building import make_method, network_defaults
 from scafflix.config import plain
+from scafflix.deploy.bounds import Bounds, check_alike, check_steps, check_weights
 from scafflix.deploy.configuration import DeployConfig, config_from, keys_from, names_from
 from scafflix.deploy.flower_transport import GREETING, POLL, FlowerTransport, gather
-from scafflix.deploy.link import FINISHED
 from scafflix.deploy.planning import advice
 from scafflix.deploy.recording import record
-from scafflix.deploy.roster import Roster
+from scafflix.deploy.roster import Roster, check_order
 from scafflix.deploy.server import ServerCore
-from scafflix.deploy.serving import Progress, serve
-from scafflix.deploy.settings import Settings
+from scafflix.deploy.serving import serve
+from scafflix.deploy.settings import AS_IT_STOPPED, Restart, Settings
+from scafflix.deploy.status import Progress, Status
+from scafflix.deploy.terms import agree
 from scafflix.errors import ScafflixError
-from scafflix.laboratory import COHORT, resolve
-from scafflix.methods import PACED, Method
+from scafflix.experiment import COHORT
+from scafflix.methods import Method
 from scafflix.record import Record
 
 
@@ -35,19 +37,22 @@ def plan_run(config: DeployConfig, roster: Roster) -> tuple[Method, Settings]:
     people = [one for one in roster.introductions if one.alpha > 0]
     if not people:
         raise ScafflixError("Every alpha is 0: nobody takes part, and no round is needed.")
-    cohort, every = config.cohort, 1
-    if all(one.gamma > 0 for one in people):
+    cohort, every = config.cohort, config.every or 1
+    if cohort is not None and roster.left:
+        cohort = min(cohort, len(people))
+    bounds = Bounds(config.largest_weight, config.largest_steps)
+    check_alike(people)
+    if people[0].gamma > 0:
         batch = "full" if config.batch == "auto" else config.batch
         plan = advice(people, gradients.gradient(batch))
-        method = make_method(plan, config.method, config.stepsize, config.p, config.pace)
-        pace = "expected" if config.pace == "auto" else config.pace
+        if config.p == "auto":
+            check_steps(people, plan.p, bounds)
     else:
-        config = resolve(config)
+        config = network_defaults(config)
         plan = advice(people, gradients.gradient(config.batch), config.stepsize, config.p)
-        method = make_method(plan, config.method, "auto", config.p, config.pace)
-        pace = config.pace
         cohort = min(COHORT, len(people)) if cohort is None else cohort
-        every = config.every
+        every = config.every or 1
+    method = make_method(plan, config)
     settings = Settings(
         rounds=config.rounds,
         cohort=cohort,
@@ -56,8 +61,11 @@ def plan_run(config: DeployConfig, roster: Roster) -> tuple[Method, Settings]:
         seed=config.seed,
         mirror=config.mirror,
         every=every,
-        pace=pace if config.method in PACED else "",
+        far=config.far,
+        blow_up=config.blow_up,
+        checkpoints=config.checkpoints,
     )
+    check_weights(people, method, bounds)
     return method, settings
 
 
@@ -69,7 +77,7 @@ def run(
     nodes: int = 0,
     order: Sequence[str] = (),
     keys: Mapping[str, int] | None = None,
-    new_epoch: bool = False,
+    restart: Restart = AS_IT_STOPPED,
     poll: float = POLL,
     progress: Progress | None = None,
 ) -> Record:
@@ -77,20 +85,23 @@ def run(
     began = time.monotonic()
     with durable.locked(durable.new_folder(folder), patience=60.0):
         transport = FlowerTransport(grid, config.patience, poll, keys)
+        agree(folder, config)
         kept = Roster.load(folder)
         if kept is None:
             roster = gather(transport, nodes, order)
             start = transport.start_of(roster.introductions[0].client).start
-            roster.save(folder, start)
         else:
             roster, start = kept
+        roster = roster.without(restart.without)
+        check_order(roster, order)
         method, settings = plan_run(config, roster)
-        core = ServerCore(folder, roster, method, start, settings)
+        roster.save(folder, start)
+        core = ServerCore(folder, roster, method, start, settings, back_to=restart.back_to)
         transport.expected = {one.client: one for one in roster.introductions}
         transport.needed, transport.refuse = core.minimum, core.refuse
         if kept is not None:
             transport.wait_for(core.names, len(core.names), min(GREETING, config.patience))
-        if new_epoch:
+        if restart.new_epoch:
             core.new_epoch()
         evaluations = serve(core, transport, progress)
         asked = {name: value for name, value in plain(config).items() if value != []}
@@ -106,20 +117,33 @@ def server_app() -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         asked = context.run_config
+        folder = Path(str(asked["folder"]))
+        status = Status(str(asked.get("job", "")))
 
         def report(done: int, total: int, state: str) -> None:
-            print(f"round {done}/{total} {state}", flush=True)
+            nonlocal status
+            status = status._replace(done=done, total=total, state=state)
+            status.write(folder)
+            print(f"round {done}/{total} {state}", flush=True)  # and the command looks
 
-        run(
-            grid,
-            config_from(str(asked["settings"])),
-            Path(str(asked["folder"])),
-            nodes=int(asked["nodes"]),
-            order=names_from(str(asked["roster"])),
-            keys=keys_from(str(asked["keys"])),
-            new_epoch=bool(asked["new-epoch"]),
-            progress=report,
-        )
-        print(FINISHED, flush=True)
+        try:
+            run(
+                grid,
+                config_from(str(asked["settings"])),
+                folder,
+                nodes=int(asked["nodes"]),
+                order=names_from(str(asked["roster"])),
+                keys=keys_from(str(asked["keys"])),
+                restart=Restart(
+                    new_epoch=bool(asked["new-epoch"]),
+                    back_to=int(asked["from"]) if asked["from"] != "" else None,
+                    without=tuple(names_from(str(asked["without"]))),
+                ),
+                progress=report,
+            )
+        except ScafflixError as error:
+            status._replace(error=str(error)).write(durable.new_folder(folder))
+            raise
+        status._replace(finished=True).write(folder)
 
     return app

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import math
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
+import httpx
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
+from scafflix.deploy.bounds import problem_with_change, problem_with_introduction
 from scafflix.deploy.messages import (
     Evaluate,
     Hello,
@@ -34,6 +40,7 @@ from scafflix.deploy.wire import pack, unpack
 from scafflix.errors import ScafflixError
 
 POLL = 0.2  # seconds between two looks for replies
+PAUSE = 0.01  # at least so many for each that is looked for
 GREETING = 120.0  # seconds that a node has to introduce itself
 AGAIN = 30.0  # seconds after which one that did not is asked again
 
@@ -89,7 +96,7 @@ class FlowerTransport:
         return found
 
     def _problem_with(self, node: int, one: Introduction) -> Problem | None:
-        wrong = problem_with(one)
+        wrong = problem_with_introduction(one)
         if wrong is not None:
             return wrong
         if self.keys and self.keys.get(one.client) != node:
@@ -99,13 +106,7 @@ class FlowerTransport:
         known = self.expected.get(one.client)
         if known is None:
             return Problem("unknown_client", "it is not on the roster of this run.")
-        if (one.alpha, one.layout) != (known.alpha, known.layout):
-            return Problem(
-                "changed",
-                f"its alpha is {one.alpha:g} and its layout {one.layout}; at the start of the run "
-                f"they were {known.alpha:g} and {known.layout}.",
-            )
-        return None
+        return problem_with_change(one, known)
 
     def start_of(self, client: str) -> Introduction:
         """The introduction of one client with the point to start from."""
@@ -155,15 +156,38 @@ class FlowerTransport:
             if not message:
                 yield node, Failure("the message could not be sent.")
         until = time.monotonic() + patience
-        while waiting and time.monotonic() < until:
-            for reply in self.grid.pull_messages(list(waiting)):
-                answered = reply.metadata.reply_to_message_id
-                if answered in waiting:
-                    yield waiting.pop(answered), _content(reply)
-            if waiting:
-                time.sleep(self.poll)
+        arrived: SimpleQueue[tuple[str, list[Any]]] = SimpleQueue()
+        pause = max(self.poll, PAUSE * len(waiting))
+        asked: set[str] = set()  # of those waited for, the ones that are being looked for
+        while waiting and (left := until - time.monotonic()) > 0:
+            for message in set(waiting) - asked:
+                asked.add(message)
+                Thread(target=self._pull, args=(message, pause, arrived), daemon=True).start()
+            with suppress(Empty):
+                message, replies = arrived.get(timeout=left)
+                asked.discard(message)
+                for reply in replies[:1]:
+                    yield waiting.pop(message), reply
         for node in waiting.values():
             yield node, Failure(f"no reply came within {patience:g} seconds.")
+
+    def _pull(
+        self, message: str, pause: float, arrived: SimpleQueue[tuple[str, list[Any]]]
+    ) -> None:
+        """Look for the reply to one message, in a thread of its own: a node that announces parts
+        which it does not send, or sends what is no message, keeps nobody else's waiting."""
+        replies: list[Any] = []
+        try:
+            for reply in self.grid.pull_messages([message]):
+                own = reply.metadata.reply_to_message_id == message
+                replies.append(_content(reply) if own else "an answer to another message")
+        except httpx.TransportError as error:  # our own line to the SuperLink, no node's fault
+            LOG.warning("the SuperLink does not answer: %s", error)
+        except Exception as error:  # whatever bytes that are no message do to the reader
+            replies = [f"{type(error).__name__}: {error}"]
+        if not replies:
+            time.sleep(pause)
+        arrived.put((message, replies))
 
     def _message(self, node: int, request: Request) -> Message:
         kind = MessageType.TRAIN
@@ -176,7 +200,8 @@ class FlowerTransport:
             node,
             kind,
             ttl=self.patience + 60,
-            group_id=str(getattr(request, "round", 0)),
+            # a message is known by its digest, which nobody but its receiver should be able to tell
+            group_id=f"{getattr(request, 'round', 0)}-{secrets.token_hex(16)}",
         )
 
 

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import jax
+from jax import Array
+
 from scafflix.data.federation import Federation
+from scafflix.engine import streams
+from scafflix.engine.streams import Stream
 from scafflix.errors import ScafflixError
 from scafflix.gradients import Exact, Gradient, Minibatch, check_batch
 from scafflix.vector import Vector
@@ -23,6 +28,12 @@ class Place(NamedTuple):
     iteration: int  # over all rounds
     number: int  # of the client
     clients: int
+
+
+def client_key(place: Place) -> Array:
+    """From which a client draws at one step, as in the simulator."""
+    key = jax.random.fold_in(streams.key(place.seed, Stream.GRADIENT), place.round)
+    return jax.random.fold_in(jax.random.fold_in(key, place.number), place.step)
 
 
 class Scales(NamedTuple):

@@ -12,9 +12,12 @@ import tomli_w
 
 from scafflix.deploy.certificates import make_certificates, make_node_key
 from scafflix.deploy.configuration import DeployConfig, checked
-from scafflix.deploy.link import Link, Progress, node_words
+from scafflix.deploy.link import Link, node_words
 from scafflix.deploy.partition import Node, write_nodes
-from scafflix.deploy.processes import Processes, free_port
+from scafflix.deploy.processes import Processes, alone, free_port
+from scafflix.deploy.roster import Roster
+from scafflix.deploy.settings import AS_IT_STOPPED, Restart
+from scafflix.deploy.status import Progress
 from scafflix.record import Record
 
 
@@ -66,10 +69,10 @@ class LocalFederation:
         """As a loss of power would."""
         self.processes.kill(f"node-{number}")
 
-    def run(self, progress: Progress | None = None, new_epoch: bool = False) -> Record:
+    def run(self, progress: Progress | None = None, restart: Restart = AS_IT_STOPPED) -> Record:
         """The job, to its end."""
         names = [node["client"] for node in self.nodes]
-        return self.link.run(self.config, len(names), names, new_epoch=new_epoch, progress=progress)
+        return self.link.run(self.config, len(names), names, restart=restart, progress=progress)
 
 
 def run_local(
@@ -79,12 +82,17 @@ def run_local(
     *,
     learner: str | None = None,
     secure: bool = False,
-    new_epoch: bool = False,
+    restart: Restart = AS_IT_STOPPED,
     progress: Progress | None = None,
 ) -> Record:
     """The whole of it; nothing that was started outlives it."""
-    made, settings = write_nodes(checked(config), nodes, folder.absolute() / "nodes", learner)
-    federation = LocalFederation(folder, made, settings, secure=secure)
-    with federation.processes:
-        federation.start()
-        return federation.run(progress, new_epoch)
+    folder, config = folder.absolute(), checked(config, own=learner is not None)
+    with alone(folder):
+        made, settings = write_nodes(config, nodes, folder / "nodes", learner)
+        kept = Roster.load(folder / "server")
+        left = {*restart.without, *(kept[0].left if kept else ())}
+        present = [node for node in settings if node["client"] not in left]
+        federation = LocalFederation(folder, made, present, secure=secure)
+        with federation.processes:
+            federation.start()
+            return federation.run(progress, restart)

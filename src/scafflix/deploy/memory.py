@@ -11,7 +11,6 @@ from scafflix import durable
 from scafflix.deploy.messages import NONE
 from scafflix.durable import Arrays, Hook
 from scafflix.errors import ScafflixError
-from scafflix.vector import Vector
 
 ADVICE = (
     " Move it away; a client without its state comes back by the server's mirror or a new epoch."
@@ -26,7 +25,8 @@ class Pending(NamedTuple):
     receipt: str
     weight: float
     loss: float | None
-    x_hat: Arrays
+    local: Arrays  # where its steps led
+    sent: Arrays  # from what; empty for a method that remembers nothing
 
 
 class Memory(NamedTuple):
@@ -48,9 +48,10 @@ def save(path: Path, memory: Memory, hook: Hook) -> None:
         "epoch": memory.epoch,
         "committed": memory.committed,
         "latest": memory.latest,
-        "pending": None if pending is None else list(pending[:-1]),
+        "pending": None if pending is None else [*pending[:-2], len(pending.local)],
     }
-    arrays = [*jax.tree.leaves(memory.state), *(pending.x_hat if pending else ())]
+    last = (*pending.local, *pending.sent) if pending else ()
+    arrays = [*jax.tree.leaves(memory.state), *last]
     durable.write(path, facts, arrays, hook)
 
 
@@ -62,15 +63,17 @@ def load(path: Path, template: Any) -> Memory | None:
     facts, arrays = found
     leaves, structure = jax.tree.flatten(template)
     count = len(leaves)
-    pending: Any = facts["pending"]
-    x_hat: Any = arrays[count:]
+    pending, last = None, arrays[count:]
+    if facts["pending"] is not None:
+        *known, size = facts["pending"]
+        pending = Pending._make([*known, last[:size], last[size:]])
     return Memory(
         method=facts["method"],
         epoch=facts["epoch"],
         state=jax.tree.unflatten(structure, arrays[:count]),
         committed=facts["committed"],
         latest=facts["latest"],
-        pending=None if pending is None else Pending._make([*pending, x_hat]),
+        pending=pending,
     )
 
 
@@ -81,8 +84,3 @@ def state_from(arrays: Arrays, template: Any) -> Any:
     if [(a.shape, a.dtype) for a in arrays] != shapes:
         raise ScafflixError("The restored state does not have the shape of this method's state.")
     return jax.tree.unflatten(structure, arrays)
-
-
-def zero(point: Vector) -> Vector:
-    """h = 0."""
-    return 0 * point

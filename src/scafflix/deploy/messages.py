@@ -23,6 +23,13 @@ from scafflix.errors import ScafflixError
 
 NONE = -1  # in place of a round: none
 LARGEST_STEPS = 10**9  # local steps that a message may ask for
+LONGEST_NAMES = 10**6  # letters for all of a model's arrays
+
+
+# kinds of refusals that a server counts apart; a client may write anything
+REFUSALS = frozenset({"stale", "lost", "damaged", "method", "error"}) | {
+    *("type", "shape", "dtype", "range", "weight", "not_finite")  # as `problem_with` says
+}
 
 
 class Hello(NamedTuple):
@@ -42,6 +49,7 @@ class Introduction(NamedTuple):
     examples: int  # how many it trains on
     layout: str  # types and shapes of a model's arrays, as `layout_of` writes them
     start: Arrays  # the point to start from, empty unless asked for
+    names: str = ""  # of a model's arrays, as `naming.names_of` writes them
 
 
 class Train(NamedTuple):
@@ -56,14 +64,13 @@ class Train(NamedTuple):
     clients: int  # how many clients take part
     seed: int
     method: str
-    p: float
-    pace: str  # expected, actual or cautious; empty for a method without control variates
+    settings: str  # its hyperparameters besides the stepsizes, as JSON
     gamma: float  # the client's stepsize, as the server's method chose it
     included: int  # q, the last round of this epoch whose average held an upload of the client
     receipt: str  # of that very upload; empty for none
     report: bool  # whether to report f_i(x~_i) at x
-    point: Arrays  # x_r
-    average: Arrays  # the broadcast after round q; empty if committed already, or if q = r - 1
+    point: Arrays  # what goes down in this round: x_r, and of some methods more
+    average: Arrays  # what went down after round q; empty if committed already, or if q = r - 1
     restored: Arrays  # the client's lost state after round q, from the mirror; else empty
 
 
@@ -77,7 +84,7 @@ class Upload(NamedTuple):
     committed: int  # the last round whose average its control variates have taken in
     weight: float  # implied by alpha_i and gamma_i
     loss: float  # f_i(x~_i) at the round's x; NaN unless asked for
-    point: Arrays  # x_hat_i
+    point: Arrays  # its message: x_hat_i, or what the method sends instead
 
 
 class Evaluate(NamedTuple):
@@ -86,9 +93,9 @@ class Evaluate(NamedTuple):
     run: str
     epoch: int
     round: int  # how many were closed
+    clients: int
     method: str
-    p: float
-    pace: str
+    settings: str
     gamma: float
     included: int
     receipt: str
@@ -178,7 +185,7 @@ def _problem_with_field(name: str, hint: Any, value: Any, layout: str | None) ->
     if hint is float and not math.isfinite(value) and name not in ("loss", "score"):
         kind = "weight" if name == "weight" else "not_finite"
         return Problem(kind, f"{name} is {value}; it must be finite.")
-    if hint is str and len(value) > 10_000:
+    if hint is str and len(value) > (LONGEST_NAMES if name == "names" else 10_000):
         return Problem("type", f"{name} has {len(value)} letters.")
     if name == "client" and not is_name(value):
         return Problem("type", "client is no name of letters, digits, '.', '_' and '-'.")
@@ -192,8 +199,8 @@ def _problem_with_number(name: str, value: Any) -> Problem | None:
         return Problem("range", f"{name} is {value}; it must be at least {least[name]}.")
     if name == "steps" and value > LARGEST_STEPS:
         return Problem("range", f"steps is {value}; it must be at most {LARGEST_STEPS}.")
-    if name in ("weight", "p") and not value > 0:
-        return Problem("weight" if name == "weight" else "range", f"{name} is {value:g}.")
+    if name == "weight" and not value > 0:
+        return Problem("weight", f"weight is {value:g}.")
     if name in ("gamma", "gamma_mu", "gamma_L") and value < 0:
         return Problem("range", f"{name} is {value:g}; it must not be below 0.")
     if name == "alpha" and not 0 <= value <= 1:

@@ -9,19 +9,20 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
+from jax.tree_util import keystr
+from numpy.typing import NDArray
 
+from scafflix.building import build_model
 from scafflix.cohorts.evaluation import evaluate
 from scafflix.cohorts.optima import Recipe, local_optima
-from scafflix.cohorts.problem import NetworkProblem, Rows, batch_rows, first_rows, objective
+from scafflix.cohorts.rows import Rows, batch_rows, first_rows, objective
 from scafflix.data.federation import Federation
-from scafflix.deploy.learner import Place, Scales, own_gradient
+from scafflix.deploy.learner import Place, Scales, client_key, own_gradient
 from scafflix.digest import digest_of
-from scafflix.engine import streams
-from scafflix.engine.streams import Stream
 from scafflix.gradients import Gradient, Minibatch
-from scafflix.laboratory import build_network
 from scafflix.models import NETWORKS
 from scafflix.models.network import Network, Params
+from scafflix.problem import Problem
 from scafflix.vector import Vector
 
 
@@ -41,7 +42,7 @@ class NetworkLearner:
         recipe: Recipe | None = None,
     ) -> None:
         self._gradient = own_gradient(gradient, federation)
-        self.problem = NetworkProblem(federation, network, l2)
+        self.problem = Problem(federation, network, l2)
         self.model_seed = model_seed
         self.recipe = recipe or Recipe(seed=model_seed)
         self._structure = jax.tree.structure(self.problem.template)
@@ -55,16 +56,14 @@ class NetworkLearner:
 
     @property
     def fingerprint(self) -> str:
-        return digest_of(self.problem.digest, repr(self.recipe), repr(self.model_seed))
+        return digest_of(self.problem.functions, repr(self.recipe), repr(self.model_seed))
 
     def start(self) -> Vector:
         return _flat(self.problem.start(self.model_seed))
 
     def gradient(self, point: Vector, place: Place) -> Vector:
-        key = jax.random.fold_in(streams.key(place.seed, Stream.GRADIENT), place.round)
-        key = jax.random.fold_in(jax.random.fold_in(key, place.number), place.step)
-        train = self.problem.train
-        return _flat(self._grad(self._tree(point), train.rows, np.int32(self.examples), key))
+        train, count = self.problem.train, np.int32(self.examples)
+        return _flat(self._grad(self._tree(point), train.rows, count, client_key(place)))
 
     def loss(self, point: Vector) -> float:
         return float(self._value(self._tree(point), self.problem.train.rows))
@@ -79,6 +78,10 @@ class NetworkLearner:
         stacked = found.x_star.read(np.arange(1))
         return _flat(jax.tree.map(lambda leaf: np.asarray(leaf)[0], stacked))
 
+    def named(self, point: Vector) -> dict[str, NDArray[Any]]:
+        leaves = jax.tree_util.tree_leaves_with_path(self._tree(point))
+        return {keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
     def _tree(self, point: Vector) -> Params:
         return jax.tree.unflatten(self._structure, point.tree)
 
@@ -87,7 +90,9 @@ def network_of(name: str, federation: Federation, classes: Sequence[Any]) -> Net
     """A network by name for labels 0, 1, ..., of which a node need not have all."""
     if name == "dense" and classes:
         return NETWORKS[name](federation.dim, int(max(classes)) + 1)
-    return build_network(name, federation)
+    made = build_model(name, federation)
+    assert isinstance(made, Network)
+    return made
 
 
 def _flat(params: Params) -> Vector:

@@ -2,18 +2,20 @@
 
 A node's settings: `client` (its id), `data` (its file), `folder` (for its state), and if wanted
 `alpha` (its own) and `learner` (MODULE:FUNCTION or FILE.py:FUNCTION of a user's backend: from the
-data's path and the configuration to a `Learner`).
+data's path and the configuration to a `Learner`), `method` (FILE.py:FUNCTION of a user's method:
+what a server names is never loaded from where the server says), and `min-examples` (with fewer
+training examples, or fewer in a batch, it takes part in nothing: messages about one or two tell
+what they are).
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from scafflix import gradients
+from scafflix.building import recipe_of
 from scafflix.deploy.client import ClientCore
 from scafflix.deploy.configuration import DeployConfig
 from scafflix.deploy.convex import ConvexLearner
@@ -21,9 +23,12 @@ from scafflix.deploy.examples import load_examples, numbered
 from scafflix.deploy.learner import Learner
 from scafflix.deploy.network import NetworkLearner, network_of
 from scafflix.errors import ScafflixError
-from scafflix.experiment import L2
-from scafflix.laboratory import recipe_of
+from scafflix.gradients import Minibatch
 from scafflix.models import MODELS, NETWORKS, is_network
+from scafflix.plugins import find_function
+from scafflix.problem import LINEAR_L2
+
+MIN_EXAMPLES = 10
 
 
 def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore:
@@ -37,30 +42,25 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore:
             f"alpha is {alpha!r}; a node has one: give a number, in the configuration or as "
             "alpha in the settings of the node."
         )
-    make = users_learner(str(own["learner"])) if own.get("learner") else learner_of
+    make = find_function(str(own["learner"]), "learner") if own.get("learner") else learner_of
     learner = make(Path(str(own["data"])), config)
-    return ClientCore(str(own["client"]), float(alpha), learner, Path(str(own["folder"])))
+    _refuse_few(learner.examples, config.batch, own)
+    users = find_function(str(own["method"]), "method") if own.get("method") else None
+    folder = Path(str(own["folder"]))
+    return ClientCore(str(own["client"]), float(alpha), learner, folder, users_method=users)
 
 
-def users_learner(name: str) -> Any:
-    """A function of the user's: MODULE:FUNCTION, or FILE.py:FUNCTION."""
-    module, _, function = name.rpartition(":")
-    try:
-        return getattr(_import(module), function)
-    except (ImportError, AttributeError, ValueError, OSError, SyntaxError) as error:
-        raise ScafflixError(f"learner is {name!r}, which cannot be imported: {error}.") from None
-
-
-def _import(name: str) -> Any:
-    path = Path(name)
-    if path.suffix != ".py":
-        return importlib.import_module(name)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def _refuse_few(examples: int, batch: int | str, own: Mapping[str, Any]) -> None:
+    """A gradient is a sum over examples, which hide each other only if they are several."""
+    estimate = gradients.gradient("full" if batch == "auto" else batch)
+    together = min(examples, estimate.size) if isinstance(estimate, Minibatch) else examples
+    least = int(own.get("min-examples", MIN_EXAMPLES))
+    if together < least:
+        raise ScafflixError(
+            f"Client {own['client']} trains on {examples} examples, {together} at a time, so few "
+            f"that its messages would tell what they are; the least is {least}. Give it more "
+            "examples, a larger batch, or a lower --min-examples."
+        )
 
 
 def learner_of(path: Path, config: DeployConfig) -> Learner:
@@ -77,7 +77,7 @@ def learner_of(path: Path, config: DeployConfig) -> Learner:
     return ConvexLearner(
         load_examples(config, path, network=False),
         MODELS[config.model](),
-        L2 if config.l2 is None else config.l2,
+        LINEAR_L2 if config.l2 is None else config.l2,
         smoothness=config.smoothness,
         gradient=gradients.gradient("full" if config.batch == "auto" else config.batch),
         start=config.start,

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from scafflix.building import load_data
+from scafflix import durable, foresight
+from scafflix.building import load_federation, network_defaults
 from scafflix.data.federation import Federation
-from scafflix.deploy.configuration import DeployConfig
+from scafflix.deploy.configuration import DeployConfig, check_sizes
 from scafflix.deploy.examples import save_examples
+from scafflix.deploy.terms import agree
+from scafflix.digest import digest_of
 from scafflix.errors import ScafflixError
-from scafflix.laboratory import load_federation, resolve
 from scafflix.models import is_network
-from scafflix.personalize import read_alpha
+from scafflix.personalization import read_alpha
 
 Node = dict[str, Any]  # a node's own settings
 
@@ -26,27 +28,33 @@ def write_nodes(
     """Split the data as a simulation does; the nodes' settings and the configuration for them.
 
     Every node trains on, and is tested on, what a simulation's client is; a user's own learner on
-    what a network's is.
+    what a network's is. Files that were made for another run are not replaced.
     """
     network = learner is not None or is_network(config.model)
-    federation = load_federation(resolve(config)) if network else load_data(config)
+    asked = network_defaults(config) if network else config
+    federation = load_federation(asked, network)
     if count is not None and count != len(federation.clients):
         raise ScafflixError(
             f"There are {len(federation.clients)} clients in the data, but {count} nodes; give "
             f"--nodes {len(federation.clients)}, or clients = {count}."
         )
     alpha = read_alpha(config.alpha, len(federation.clients))
+    check_sizes(config, int((alpha > 0).sum()))
+    if learner is None:
+        foresight.check_data(config, federation)
     names = [_file_name(name) for name in federation.clients]
     if len(set(names)) < len(names):
         names = [f"{name}-{number}" for number, name in enumerate(names)]
+    agree(folder, config, learner=learner, digest_of_data=_digest(federation))
     nodes = []
     for number, name in enumerate(names):
-        path = folder / f"{number:03d}"
-        path.mkdir(parents=True, exist_ok=True)
+        path = durable.new_folder(folder / f"{number:03d}")
         save_examples(path / "data.npz", federation.take([number]).parts)
         own = {"client": name, "data": str(path / "data.npz"), "folder": str(path)}
         own |= {} if learner is None else {"learner": learner}
-        nodes.append({**own, "alpha": float(alpha[number])})
+        own |= {"method": config.method} if ".py:" in config.method else {}
+        # all data are the user's, who has nothing to hide from the server
+        nodes.append({**own, "alpha": float(alpha[number]), "min-examples": 1})
     made = replace(
         config,
         clients=None,
@@ -58,6 +66,15 @@ def write_nodes(
         classes=_classes(config, federation),
     )
     return made, nodes
+
+
+def _digest(federation: Federation) -> str:
+    things: list[Any] = [list(federation.clients)]
+    for name, part in federation.parts.items():
+        rows = part.features
+        things += [name, part.labels, part.offsets]
+        things += [rows] if isinstance(rows, np.ndarray) else [rows.data, rows.indices, rows.indptr]
+    return digest_of(*things)
 
 
 def _classes(config: DeployConfig, federation: Federation) -> tuple[Any, ...]:

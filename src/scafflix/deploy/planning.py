@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -10,9 +11,9 @@ import numpy as np
 from scafflix import theory
 from scafflix.config import Auto
 from scafflix.deploy.messages import Introduction
-from scafflix.errors import ScafflixError
+from scafflix.errors import ScafflixError, reason_of
 from scafflix.gradients import Exact, Gradient
-from scafflix.methods import METHODS, PACED, Method
+from scafflix.methods import METHODS, Method
 from scafflix.problem import Constants
 from scafflix.theory import Plan, without_theory
 
@@ -44,15 +45,25 @@ def advice(
     return theory.advise(alpha, constants, gradient, A, noise)
 
 
-@lru_cache(maxsize=64)
-def own_method(name: str, alpha: float, gamma: float, p: float, pace: str) -> Method:
-    """A client's side of a method: `init_client`, `local_step`, `upload`, `commit`.
+UsersMethod = Callable[..., Method]
 
-    They depend on the others only through gamma_i and p, which the server sends; so the method is
-    planned for a federation of this client alone, for which theory would advise that gamma_i.
+
+@lru_cache(maxsize=64)
+def own_method(
+    name: str, settings: str, alpha: float, gamma: float, users: UsersMethod | None = None
+) -> Method:
+    """A client's side of a method.
+
+    It depends on the others only through gamma_i and the settings, which the server sends; so the
+    method is planned for a federation of this client alone, for which theory would advise that
+    gamma_i. A server names a method; it never sends one.
     """
-    if name not in METHODS:
-        raise ScafflixError(f"method is {name!r}; it must be one of {', '.join(METHODS)}.")
+    make = METHODS.get(name, users)
+    if make is None:
+        raise ScafflixError(
+            f"method is {name!r}; it must be one of {', '.join(METHODS)}, or one of your own that "
+            "this node was given (--method)."
+        )
     if not (alpha > 0 and gamma > 0):
         raise ScafflixError(f"alpha is {alpha:g} and gamma is {gamma:g}; both must be above 0.")
     curvature = np.array([1 / gamma])
@@ -63,7 +74,22 @@ def own_method(name: str, alpha: float, gamma: float, p: float, pace: str) -> Me
         A=curvature,
         C=np.zeros(1),
         gamma=np.array([gamma]),
-        p=p,
+        p=1.0,
         epsilon=None,
     )
-    return METHODS[name](plan, p=p, **({"pace": pace} if name in PACED and pace else {}))
+    try:
+        made = make(plan, **json.loads(settings))
+    except (TypeError, ValueError) as error:
+        raise ScafflixError(f"The settings of {name} are not its own: {reason_of(error)}") from None
+    if made.name != name:
+        raise ScafflixError(f"The method of this node is {made.name!r}, not {name!r}.")
+    return made
+
+
+def settings_text(method: Method) -> str:
+    """A method's hyperparameters as they travel."""
+    plain = {
+        name: value if isinstance(value, str | bool) or value is None else float(value)
+        for name, value in method.settings.items()
+    }
+    return json.dumps(plain, sort_keys=True)

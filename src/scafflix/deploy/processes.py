@@ -8,14 +8,24 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, NoReturn
 
+import psutil
+
+from scafflix import durable
+from scafflix.deploy import watcher
 from scafflix.errors import ScafflixError
 
 GRACE = 10.0  # seconds between asking a process to stop and killing it
+LOGS, NOTE = "logs", "processes"  # the folder of logs, and in it the note of who is running
+
+# A child waits for a line before it becomes the program: if its parent dies before the watcher
+# knows of it, the line never comes, and it ends.
+WAITING = 'read -r go && exec "$0" "$@" </dev/null'
 
 OFFLINE = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -44,11 +54,63 @@ def environment(home: Path, cache: Path) -> dict[str, str]:
     }
 
 
+@contextmanager
+def alone(folder: Path) -> Iterator[int]:
+    """The folder for this command alone; what a dead one left running in it is ended.
+
+    Yields the descriptor that holds the folder.
+    """
+    with durable.locked(durable.new_folder(folder), patience=0.0) as held:
+        watcher.end(watcher.read_note(folder / LOGS / NOTE))
+        yield held
+
+
+class Watch:
+    """The watcher of this process: when this one ends, what it was told of ends too."""
+
+    def __init__(self, logs: Path) -> None:
+        words = [sys.executable, "-P", watcher.__file__, str(logs / NOTE)]
+        self.process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,  # out of reach of what is sent to our group
+        )
+
+    @property
+    def pipe(self) -> IO[str]:
+        """As long as somebody holds it, nothing is ended."""
+        assert self.process.stdin is not None
+        return self.process.stdin
+
+    def add(self, pid: int) -> None:
+        """A process that is to end with this one."""
+        try:
+            self.pipe.write(watcher.line_of(psutil.Process(pid)) + "\n")
+            self.pipe.flush()
+        except BrokenPipeError:
+            raise ScafflixError(
+                "The process that watches over the others was killed; start again."
+            ) from None
+
+    def end(self) -> None:
+        """Kill all that is left of what was told."""
+        with suppress(BrokenPipeError):
+            self.pipe.close()
+        self.process.wait()
+
+
 class Processes:
-    """Everything that was started is stopped at the end, with all that it started itself."""
+    """Everything that was started is stopped at the end, with all that it started itself.
+
+    If this process is killed, a watcher does it.
+    """
 
     def __init__(self, logs: Path, variables: dict[str, str]) -> None:
         self.logs, self.variables = logs, variables
+        self._watch: Watch | None = None
         self.running: dict[str, subprocess.Popen[str]] = {}
         self._files: list[IO[str]] = []
 
@@ -65,18 +127,16 @@ class Processes:
 
     def start(self, name: str, *words: str, piped: bool = False) -> subprocess.Popen[str]:
         """A command of this environment, with its output in a log file or in a pipe."""
-        program = Path(sys.executable).parent / words[0]
-        if not program.exists():
-            raise ScafflixError(
-                f"{words[0]} is not installed; install Flower with pip install 'scafflix[flower]'."
-            )
+        program = _program(words[0])
         out: IO[str] | int = subprocess.PIPE
         if not piped:
             out = (self.logs / f"{name}.log").open("a")
             self._files.append(out)
+        if self._watch is None:
+            self._watch = Watch(self.logs)
         process = subprocess.Popen(
-            [str(program), *words[1:]],
-            stdin=subprocess.DEVNULL,
+            ["/bin/sh", "-c", WAITING, program, *words[1:]],
+            stdin=subprocess.PIPE,
             stdout=out,
             stderr=subprocess.STDOUT,
             env=self.variables,
@@ -84,15 +144,19 @@ class Processes:
             start_new_session=True,  # a Ctrl-C is ours to pass on, and whole groups are stopped
         )
         self.running[name] = process
+        self._watch.add(process.pid)
+        assert process.stdin is not None
+        with process.stdin as waiting:
+            waiting.write("go\n")
+        process.stdin = None  # nothing more is said to it
         return process
 
     def kill(self, name: str) -> None:
         """At once, without a last word."""
         process = self.running.pop(name)
-        offspring = _offspring([process.pid])
-        _signal(process, signal.SIGKILL)
+        with suppress(psutil.NoSuchProcess):
+            watcher.end([psutil.Process(process.pid)])
         process.wait()
-        _kill(offspring)
 
     def check(self) -> None:
         """Refuse to go on when a process has ended that should not have."""
@@ -112,53 +176,45 @@ class Processes:
     def stop(self) -> None:
         """Ask all, newest first; kill those who stay."""
         left = list(self.running.values())[::-1]
-        # Flower puts some of its own into sessions of their own, beyond the reach of a group
-        offspring = _offspring([process.pid for process in left])
         for process in left:
-            _signal(process, signal.SIGTERM)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
         until = time.monotonic() + GRACE
         for process in left:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, until - time.monotonic()))
-            _signal(process, signal.SIGKILL)  # also what it left behind in its group
+        if self._watch is not None:
+            self._watch.end()
+            self._watch = None
+        for process in left:
+            process.kill()  # should the watcher be gone
             process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
-        _kill(offspring)
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
         self.running.clear()
         for file in self._files:
             file.close()
         self._files.clear()
 
 
-def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    """To a process and its group."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+def become(words: list[str], variables: dict[str, str], folder: Path, held: int) -> NoReturn:
+    """Turn this process into a program of this environment, which keeps what holds the folder."""
+    watch = Watch(durable.new_folder(folder / LOGS))
+    watch.add(os.getpid())
+    for kept in (held, watch.pipe.fileno()):
+        os.set_inheritable(kept, True)
+    program = _program(words[0])
+    os.execve(program, [program, *words[1:]], variables)
 
 
-def _offspring(parents: list[int]) -> list[int]:
-    """The children of these processes and their children, as long as they can be told."""
-    listed = subprocess.run(
-        ["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=False
-    ).stdout
-    children: dict[int, list[int]] = {}
-    for line in listed.splitlines():
-        pid, parent = map(int, line.split())
-        children.setdefault(parent, []).append(pid)
-    found: list[int] = []
-    ahead = list(parents)
-    while ahead:
-        young = children.get(ahead.pop(), [])
-        found += young
-        ahead += young
-    return found
-
-
-def _kill(pids: list[int]) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+def _program(name: str) -> str:
+    program = Path(sys.executable).parent / name
+    if not program.exists():
+        raise ScafflixError(
+            f"{name} is not installed; install Flower with pip install 'scafflix[flower]'."
+        )
+    return str(program)
 
 
 def free_port() -> int:

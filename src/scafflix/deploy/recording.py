@@ -1,7 +1,8 @@
 """The record of a real run: the files of a simulation's, with what a server can know.
 
 Personal models and local optima stay on the nodes; f~(x*) is nobody's to know, so that there is
-an objective (the mean of f_i(x~_i) over the clients that replied) and no gap. What was refused
+an objective (the mean of f_i(x~_i) over the clients that replied; at the end
+`final_objective_clients` of them) and no gap. What was refused
 and dropped is counted in the summary.
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scafflix.deploy.messages import Evaluation
+from scafflix.deploy.naming import under_names
 from scafflix.deploy.server import ServerCore
 from scafflix.engine.recording import versions
 from scafflix.record import Record
@@ -41,14 +43,14 @@ def record(
     metrics = {name: np.array([row[name] for row in rows]) for name in COLUMNS if name in rows[-1]}
     # what clients report in a round is of the point that the round before it led to
     reported = [np.nan if row["loss"] is None else row["loss"] for row in rows[1:]]
-    final = _final(core, evaluations)
+    final = float(np.mean([one.loss for one in evaluations.values()])) if evaluations else np.nan
     metrics["objective"] = np.array([*reported, final])
     metrics = {name: metrics[name] for name in COLUMNS}
-    summary = _summary(core, final, seconds)
+    summary = _summary(core, final, len(evaluations), seconds)
     return Record(config, summary, metrics, _clients(core, evaluations), _models(core))
 
 
-def _summary(core: ServerCore, final: float, seconds: float) -> dict[str, Any]:
+def _summary(core: ServerCore, final: float, told: int, seconds: float) -> dict[str, Any]:
     gamma = np.asarray(core.method.gamma)
     return {
         "method": core.method.name,
@@ -64,6 +66,7 @@ def _summary(core: ServerCore, final: float, seconds: float) -> dict[str, Any]:
         "rounds": core.round,
         "iterations": core.iteration,
         "final_objective": final,
+        "final_objective_clients": told,
         "epoch": core.epoch,
         "run": core.run,
         "refused": core.tally.counts["refused"],
@@ -72,12 +75,6 @@ def _summary(core: ServerCore, final: float, seconds: float) -> dict[str, Any]:
         "seconds": seconds,
         "versions": versions(),
     }
-
-
-def _final(core: ServerCore, evaluations: Mapping[str, Evaluation]) -> float:
-    """The mean of f_i(x~_i) at the end, over the clients that take part; NaN unless all tell."""
-    told = [one.loss for one in evaluations.values()]
-    return float(np.mean(told)) if len(told) == len(core.names) else np.nan
 
 
 def _clients(core: ServerCore, evaluations: Mapping[str, Evaluation]) -> dict[str, NDArray[Any]]:
@@ -106,6 +103,4 @@ def _clients(core: ServerCore, evaluations: Mapping[str, Evaluation]) -> dict[st
 
 
 def _models(core: ServerCore) -> dict[str, NDArray[Any]]:
-    if len(core.x) == 1:
-        return {"global": core.x[0]}
-    return {f"global/{number:03d}": array for number, array in enumerate(core.x)}
+    return under_names("global", core.roster.introductions[0].names, core.x)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from scafflix.deploy.farewell import Farewell
 from scafflix.deploy.messages import Evaluation, Reply, Request
 from scafflix.deploy.server import ServerCore
+from scafflix.deploy.status import Progress
+from scafflix.deploy.tally import LOG
 
 FAREWELLS = 3  # attempts to reach everybody at the end
-
-Progress = Callable[[int, int, str], None]  # rounds done, of how many, how it stands
+MOST_NAMES = 5  # in a line of progress
 
 
 class Failure(NamedTuple):
@@ -51,14 +52,25 @@ def serve(
     while not core.done:
         _ask(core, core, transport)
         if core.close():
-            report(core.round, core.settings.rounds, f"{len(core.names)} clients")
+            report(core.round, core.settings.rounds, _who(core))
     farewell = Farewell(core)
     for _ in range(FAREWELLS):
         _ask(farewell, core, transport)
         if not farewell.unsettled:
             break
-    core.settle()
+    core.settle({name: one.loss for name, one in farewell.evaluations.items()})
     return farewell.evaluations
+
+
+def _who(core: ServerCore) -> str:
+    """How many replied, and who did not."""
+    assert core.closed is not None
+    replied, asked, absent = core.closed
+    if not absent:
+        return f"{replied} clients"
+    LOG.warning("round %d: closed without %s", core.round, ", ".join(absent))
+    names = ", ".join(absent[:MOST_NAMES]) + (" and others" if len(absent) > MOST_NAMES else "")
+    return f"{replied} of {asked} clients, without {names}"
 
 
 def _ask(asking: Asking, core: ServerCore, transport: Transport) -> None:

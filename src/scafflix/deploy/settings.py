@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from scafflix.cohorts.training import BLOW_UP
 from scafflix.errors import ScafflixError
+
+
+class Restart(NamedTuple):
+    """How a run is taken up again, if not where it stopped; each begins a new epoch."""
+
+    new_epoch: bool = False  # all control variates are zero again
+    back_to: int | None = None  # the closed rounds after which to go on
+    without: tuple[str, ...] = ()  # clients that leave for good
+
+
+AS_IT_STOPPED = Restart()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +31,9 @@ class Settings:
     seed: int = 0
     mirror: bool = False  # keep every h_i here too, to give back to a client that lost its own
     every: int = 1  # rounds between those in which clients report f_i(x~_i)
-    pace: str = ""  # of the method's control variates, if it has any
+    far: float = 100.0  # times the usual distance: an upload beyond is refused; 0: none is
+    blow_up: float = BLOW_UP  # times the objective of the start: divergence; 0: never
+    checkpoints: int = 5  # to keep, beside that of the best model
 
     def sizes(self, n: int) -> tuple[int, int]:
         """Of a cohort, and of the least replies to it, where n clients take part.
@@ -35,6 +50,9 @@ class Settings:
                 f"minimum is {least}; it must be at least 1 and at most {size}, the clients of "
                 "a round."
             )
-        if min(self.rounds, self.attempts, self.every) < 1:
-            raise ScafflixError("rounds, attempts and every must be at least 1.")
+        if min(self.rounds, self.attempts, self.every, self.checkpoints) < 1:
+            raise ScafflixError("rounds, attempts, every and checkpoints must be at least 1.")
+        for name, value in (("far", self.far), ("blow_up", self.blow_up)):
+            if value and not value > 1:
+                raise ScafflixError(f"{name} is {value:g}; it must be above 1, or 0 for no bound.")
         return size, least

@@ -8,8 +8,18 @@ from typing import Any
 
 from scafflix.deploy.messages import Problem
 from scafflix.durable import Arrays
+from scafflix.errors import one_line
 
 LOG = logging.getLogger("scafflix.deploy")
+
+
+def _printable(record: logging.LogRecord) -> bool:
+    """One line that a terminal does not obey, whatever a client wrote."""
+    record.msg, record.args = one_line(record.getMessage()), ()
+    return True
+
+
+LOG.addFilter(_printable)
 
 
 class Tally:
@@ -31,8 +41,7 @@ class Tally:
         """Count a trouble and log it with the client's name."""
         self.counts[wrong.kind] += 1
         self.recent[f"{sender}: {wrong.kind}"] += 1
-        reason = " ".join(wrong.reason.split())[:500]  # one line, whatever a client wrote
-        LOG.warning("round %d, client %s: %s: %s", round, sender, wrong.kind, reason)
+        LOG.warning("round %d, client %s: %s: %s", round, sender, wrong.kind, wrong.reason)
 
     def sent(self, *points: Arrays) -> None:
         """Models on their way to a client."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scafflix.deploy.messages import Problem, Upload, problem_with
-from scafflix.vector import Vector
+from scafflix.durable import Arrays
 
 WEIGHT_TOLERANCE = 1e-9  # relative, between a weight and what alpha_i and gamma_i imply
 
@@ -54,8 +54,8 @@ def problem_with_upload(upload: Upload, expected: Expected) -> Problem | None:
     return None
 
 
-def weighted_mean(uploads: Sequence[Upload]) -> Vector:
-    """Line 11's average, summed in double precision."""
+def weighted_mean(uploads: Sequence[Upload]) -> Arrays:
+    """Line 11's average of messages, array by array, summed in double precision."""
     weights = np.array([upload.weight for upload in uploads])
     share = weights / weights.sum()
     leaves = []
@@ -64,4 +64,4 @@ def weighted_mean(uploads: Sequence[Upload]) -> Vector:
         for part, leaf in zip(share, stack, strict=True):
             total += part * leaf
         leaves.append(total.astype(stack[0].dtype))
-    return Vector(tuple(leaves))
+    return tuple(leaves)

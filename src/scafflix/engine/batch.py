@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scafflix import control
 from scafflix.checkpoint import NOWHERE, Checkpoints
-from scafflix.digest import digest_of
+from scafflix.digest import digest_of, without_addresses
 from scafflix.durable import Arrays, Facts
 from scafflix.engine import loop, streams
 from scafflix.engine.compilation import COMPILATIONS
@@ -25,13 +25,16 @@ from scafflix.engine.recording import Outcome, Run, message_bits, warm_messages
 from scafflix.engine.streams import Stream
 from scafflix.errors import DivergenceError, ScafflixError, ScafflixWarning
 from scafflix.flix import Optimum
-from scafflix.personalize import mixture
-from scafflix.problem import Losses, Problem
+from scafflix.methods.method import Client, Method
+from scafflix.mixing import mixture
+from scafflix.problem import Floats, Losses, Problem
 from scafflix.progress import Standing
 
 CHUNK_SECONDS = 0.5  # how long the compiled loop runs between two reports of progress
 LARGEST_CHUNK = 4096  # rounds
 LARGEST_TRACE = 2**26  # bytes for the models of a chunk's rounds
+
+COLUMNS = ("objective_gap", "grad_norm_sq", "lyapunov")
 
 Report = Callable[[int, Standing], None]  # rounds done, and how the runs stand
 
@@ -44,75 +47,58 @@ class Batch:
         problem: Problem,
         runs: Sequence[Run],
         optima: Sequence[Optimum],
-        x0: Array,
-        h0: str | Array,
-        strict: bool,
+        x0: Floats,
+        h0: str | Floats,
     ) -> None:
         self.runs, self.optima, self.x0 = runs, optima, x0
+        self._whole = problem
         self.problem, first = participants(problem, runs[0].person)
-        self.x_star = first.x_star
+        self.x_star = jax.device_put(first.points)
         self.stacked = loop.Runs(
             method=_stack([member.method for member in runs]),
             alpha=_stack([member.person.alpha[member.person.active] for member in runs]),
             optimum=_stack(optima),
             keys=jnp.stack([streams.key(member.seed, Stream.GRADIENT) for member in runs]),
+            compression=jnp.stack([streams.key(run.seed, Stream.COMPRESSION) for run in runs]),
+            numbers=_stack([member.person.active.astype(np.int32) for member in runs]),
         )
-        self._check_stepsizes(strict)
-        self.h0 = self._start_controls(h0, problem.n)
+        self.h0 = self._start_controls(h0)
         self.first_messages = warm_messages(runs[0].method, h0)
         self.bits = message_bits(runs[0].method, problem.template)  # of a client in a round
 
-    def _check_stepsizes(self, strict: bool) -> None:
-        """Name the worst stepsize that theory does not cover, with both numbers."""
-        for member in self.runs:
-            gamma, limit = np.asarray(member.method.gamma), np.asarray(member.method.limit)
-            if not (gamma > (1 + 1e-12) * limit).any():
-                continue
-            worst = int(np.argmax(gamma / limit))
-            message = (
-                f"{member.method.name}: gamma_i = {gamma[worst]:.4g} of client "
-                f"{self.problem.federation.clients[worst]} is above {limit[worst]:.4g}, "
-                "the largest that its theory covers."
-            )
-            if strict:
-                raise ScafflixError(message)
-            warnings.warn(message, ScafflixWarning, stacklevel=5)
-
-    def _start_controls(self, h0: str | Array, clients: int) -> Array:
+    def _start_controls(self, h0: str | Floats) -> Array:
         alpha = self.stacked.alpha
         if isinstance(h0, str):
             if h0 == "zero":
                 return jax.device_put(np.zeros((*alpha.shape, *self.problem.shape)))
-            if h0 == "warm":
-                return _warm_controls(self.problem.losses, self.stacked, self.x_star, self.x0)
-            raise ScafflixError(f"h0 is {h0!r}; it must be zero or warm.")
-        if h0.shape != (clients, *self.problem.shape):
-            raise ScafflixError(
-                f"h0 has the shape {h0.shape}; it must be {(clients, *self.problem.shape)}."
-            )
-        given = jnp.asarray(h0)[self.runs[0].person.active]
+            return _warm_controls(self.problem.losses, self.stacked, self.x_star, self.x0)
+        given = h0[self.runs[0].person.active]
         for row in alpha:
             control.check(given, row)
         return jnp.broadcast_to(given, (len(alpha), *given.shape))
 
     def start_lyapunov(self) -> NDArray[np.float64]:
         """Psi^0 of every run."""
-        carry = loop.start(self.stacked, self.x0, self.h0)
-        return np.asarray(jax.vmap(loop.lyapunov)(self.stacked, carry.server.x, carry.states))
+        return np.asarray(loop.psi(self.problem.losses, self.x_star, self.stacked, self._start()))
+
+    def _start(self) -> loop.Carry:
+        return loop.start(self.problem.losses, self.x_star, self.stacked, self.x0, self.h0)
 
     def _identity(self) -> dict[str, Any]:
-        """What a checkpoint of these runs is of; other data have other local optima."""
-        leaves = jax.tree.leaves((self.stacked[:-1], self.x_star, self.x0, self.h0))
+        """What a checkpoint of these runs is of."""
         return {
-            "methods": [member.method.name for member in self.runs],
-            "seeds": [member.seed for member in self.runs],
-            "clients": self.problem.n,
-            "shape": list(self.problem.shape),
-            "digest of constants and optima": digest_of(*leaves),
+            **self._whole.identity,
+            **identity_of(self.runs, self.x0, self.h0),
+            "communications before the first round": self.first_messages,
+            "digest of the optima": digest_of(self.x_star, *self.stacked.optimum),
         }
 
     def outcomes(
-        self, rounds: int, report: Report | None, checkpoints: Checkpoints = NOWHERE
+        self,
+        rounds: int,
+        report: Report | None,
+        checkpoints: Checkpoints = NOWHERE,
+        asked: Facts | None = None,
     ) -> list[Outcome]:
         """Run all rounds, in chunks of about equal duration; their size changes no result."""
         bytes_per_round = 8 * len(self.runs) * self.problem.size
@@ -121,8 +107,9 @@ class Batch:
         at_once = min(at_once, len(self.runs) * (1 + capacity))
         chunk = capacity if report is None else first_chunk(at_once, len(self.runs))
         nothing = np.zeros((len(self.runs), 1), int)
-        course = _Course(loop.start(self.stacked, self.x0, self.h0))
-        trail = checkpoints.trail({"rounds": rounds, **self._identity()})
+        course = _Course(self._start())
+        kept = checkpoints.folder is not None  # else nobody asks for digests of the data
+        trail = checkpoints.trail({**(asked or {}), **self._identity()} if kept else {})
         trail.last(course.take)
         with trail:
             while course.done < rounds:
@@ -130,8 +117,16 @@ class Batch:
                 stop = min(rounds, done + chunk, trail.next_due(done))
                 began, compiled = time.perf_counter(), COMPILATIONS.seconds
                 steps = np.array([schedule(member, done, capacity) for member in self.runs])
+                own = self._own_steps(steps, done)
                 course.carry, models, psi = loop.advance(
-                    self.problem.losses, self.x_star, self.stacked, course.carry, steps, done, stop
+                    self.problem.losses,
+                    self.x_star,
+                    self.stacked,
+                    course.carry,
+                    steps,
+                    own,
+                    done,
+                    stop,
                 )
                 # what stood before is the start the first time, and else measured already
                 fresh = slice(min(done, 1), 1 + stop - done)
@@ -161,10 +156,10 @@ class Batch:
         return [
             Outcome(
                 x=final[k],
-                objective_gap=joined[0][k],
-                grad_norm_sq=joined[1][k],
-                lyapunov=joined[2][k],
+                states=jax.tree.map(lambda leaf, k=k: np.asarray(leaf[k]), course.carry.states),
+                columns=dict(zip(COLUMNS, (part[k] for part in joined[:3]), strict=True)),
                 local_steps=joined[3][k],
+                cohort=self.problem.n,
                 optimum=optimum,
                 message_bits=self.bits,
                 first_messages=self.first_messages,
@@ -172,6 +167,24 @@ class Batch:
             )
             for k, optimum in enumerate(self.optima)
         ]
+
+    def _own_steps(self, steps: NDArray[np.int64], first: int) -> NDArray[np.int64] | None:
+        """K_i of the clients in the rounds after `first`, where they stop by themselves."""
+        if self.runs[0].method.own_steps is None:
+            return None
+        counts, total = self.problem.federation.train.counts, self._whole.n
+        made = []
+        for member, mine in zip(self.runs, steps.tolist(), strict=True):
+            method, active = member.method, member.person.active
+            alpha, gamma = member.person.alpha[active], np.asarray(method.gamma)
+            clients = Client(alpha, gamma, None, counts, len(active))
+            made.append(
+                [
+                    own_steps(method, clients, K, uniforms(member.seed, first + r, active, total))
+                    for r, K in enumerate(mine)
+                ]
+            )
+        return np.array(made)
 
     def _standing(self, done: int, gap: NDArray[np.float64], course: _Course) -> Standing:
         active = len(self.runs[0].person.active)
@@ -240,6 +253,37 @@ class _Course:
         self.done, self._before = done, facts["times"]
 
 
+def check_stepsizes(problem: Problem, member: Run, strict: bool) -> None:
+    """Name the worst stepsize that theory does not cover, with both numbers."""
+    active = member.person.active
+    gamma, limit = np.asarray(member.method.gamma), np.asarray(member.method.limit)
+    if not len(active) or not (gamma > (1 + 1e-12) * limit).any():
+        return
+    worst = int(np.argmax(gamma / limit))
+    message = (
+        f"{member.method.name}: gamma_i = {gamma[worst]:.4g} of client "
+        f"{problem.federation.clients[active[worst]]} is above {limit[worst]:.4g}, the largest "
+        "that its theory covers."
+    )
+    if strict:
+        raise ScafflixError(message)
+    warnings.warn(message, ScafflixWarning, stacklevel=4)
+
+
+def identity_of(runs: Sequence[Run], x0: Any, h0: Any) -> dict[str, Any]:
+    """What tells runs of one problem from others."""
+    methods = [member.method for member in runs]
+    texts = [without_addresses(jax.tree.structure(method)) for method in methods]
+    leaves = [np.asarray(leaf) for method in methods for leaf in jax.tree.leaves(method)]
+    return {
+        "methods": [method.name for method in methods],
+        "seeds": [member.seed for member in runs],
+        "digest of alpha": digest_of(*(member.person.alpha for member in runs)),
+        "digest of the start": digest_of(*jax.tree.leaves(x0), *jax.tree.leaves(h0)),
+        "digest of the method": digest_of(texts, *leaves),
+    }
+
+
 def first_chunk(at_once: int, runs: int) -> int:
     """As many rounds as are evaluated in one call; later chunks go by the clock."""
     return max(1, at_once // runs - 1)
@@ -249,6 +293,20 @@ def schedule(member: Run, first: int, number: int) -> NDArray[np.int64]:
     """K, the local steps, of the rounds after `first`: from the seed and the round alone, so
     that a server can tell its clients and a run can go on where it stopped."""
     return member.method.local_steps(streams.uniforms(member.seed, Stream.COIN, first, number))
+
+
+def uniforms(seed: int, round: int, clients: NDArray[np.int64], total: int) -> NDArray[np.float64]:
+    """A number in (0, 1] for each of some clients, by the seed, the round and who it is."""
+    draws = 1 - streams.generator(seed, Stream.OWN_STEPS, round).random(total)
+    return draws[clients]
+
+
+def own_steps(
+    method: Method, clients: Client, steps: int, draws: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """K_i of some clients in one round."""
+    assert method.own_steps is not None
+    return np.clip(np.asarray(method.own_steps(clients, steps, draws)), 1, steps).astype(int)
 
 
 @jax.jit

@@ -4,31 +4,46 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import cache
 
 import jax
 
 from scafflix.data.catalogue import cache_folder
 
-WORTH_KEEPING = 0.3  # seconds of compilation
+WORTH_KEEPING = 0.05  # seconds of compilation: to read a program takes less
 
 
 class Compilations(threading.local):
-    """Programs compiled so far, and the seconds spent on tracing, lowering and compiling."""
+    """Counts from the first time that somebody asks, for each thread."""
 
-    count: int = 0
-    seconds: float = 0.0
+    _count: int = 0
+    _seconds: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """Programs compiled."""
+        _listen()
+        return self._count
+
+    @property
+    def seconds(self) -> float:
+        """Spent on tracing, lowering and compiling."""
+        _listen()
+        return self._seconds
+
+    def add(self, event: str, duration_secs: float, **_: str | int) -> None:
+        """What JAX reports."""
+        if event.startswith("/jax/core/compile/"):
+            self._seconds += duration_secs
+            self._count += event.endswith("backend_compile_duration")
 
 
 COMPILATIONS = Compilations()
 
 
-def _listen(event: str, duration_secs: float, **_: str | int) -> None:
-    if event.startswith("/jax/core/compile/"):
-        COMPILATIONS.seconds += duration_secs
-        COMPILATIONS.count += event.endswith("backend_compile_duration")
-
-
-jax.monitoring.register_event_duration_secs_listener(_listen)
+@cache
+def _listen() -> None:
+    jax.monitoring.register_event_duration_secs_listener(COMPILATIONS.add)
 
 
 def keep_programs() -> None:

@@ -52,3 +52,9 @@ def evaluate(
         found[:, place[inside]] = np.asarray(results)[:, inside]
     values, squares = found.reshape(2, rounds, runs).swapaxes(1, 2)
     return values, squares
+
+
+def objective(losses: Losses, x_star: Floats, alpha: Floats, x: Floats) -> tuple[float, float]:
+    """f~ and ||grad f~||^2 at one model."""
+    value, square = np.asarray(_evaluate(losses, alpha[None], jnp.asarray(x_star), x[None]))[:, 0]
+    return float(value), float(square)

@@ -6,27 +6,38 @@ import math
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import keystr
 from numpy.typing import NDArray
 
 from scafflix import theory
+from scafflix.arguments import choice
+from scafflix.cohorts.evaluation import ALONE, Scores, evaluate, over_examples
+from scafflix.cohorts.store import Store
 from scafflix.data import Federation
+from scafflix.errors import ScafflixError
 from scafflix.flix import Optimum
 from scafflix.gradients import Exact
 from scafflix.methods.method import Client, Method
-from scafflix.personalize import Personalization
-from scafflix.problem import Floats, Losses, Problem
+from scafflix.models.network import Params
+from scafflix.personalization import Personalization
+from scafflix.precision import in_float64
+from scafflix.problem import Losses, Problem
 from scafflix.record import Record
 from scafflix.vector import Vector
 
 KINDS = ("local", "global", "personal")
+KEEP = ("personal", "global", "none")
+LARGEST_MODELS = 8 * 2**30  # bytes of the clients' models in one file
+Columns = dict[str, NDArray[Any]]
 
 
 class Run(NamedTuple):
@@ -37,45 +48,81 @@ class Run(NamedTuple):
     seed: int = 0
 
 
+class Divergence(NamedTuple):
+    """Where a run went wrong; everything kept is from before."""
+
+    round: int
+    client: str
+    loss: float
+
+
 class Outcome(NamedTuple):
-    """What a run measured: the first entry is the start, then one a round."""
+    """What a run measured: the first entry of a column is the start, then one a round."""
 
-    x: Floats  # the global model, [*shape]
-    objective_gap: Floats
-    grad_norm_sq: Floats
-    lyapunov: Floats
+    x: Params  # the global model
+    states: Any  # of the clients that take part, stacked, or a store of all; None where none
+    columns: Columns
     local_steps: NDArray[np.int64]
-    optimum: Optimum | None  # None where nobody takes part
+    cohort: int  # clients a round
+    optimum: Optimum | None  # None where nobody knows it
     message_bits: tuple[int, int]  # that a client sends and receives in a communication
-    first_messages: int  # communications before the first round
+    first_messages: int  # communications of all clients before the first round
     timing: dict[str, float]
+    scores: Mapping[str, Scores] = MappingProxyType(
+        {}
+    )  # of a network's models on the part looked at
+    divergence: Divergence | None = None
 
 
-def record(
-    problem: Problem,
-    member: Run,
-    outcome: Outcome,
-    epsilon: float,
-    scores: bool = True,
-    part: str = "test",
-) -> Record:
-    """The record of one run; means are over all clients, also those that do not take part.
+class Wanted(NamedTuple):
+    """What of a run is kept, besides what it measured."""
 
-    A run that looks at validation data leaves the test data alone.
-    """
-    metrics, certificate = _metrics(problem, member, outcome)
-    person = member.person
-    models = {
-        "global": outcome.x,
-        "local": np.asarray(person.x_star),
-        "personal": np.asarray(person.mix(jnp.asarray(outcome.x))),
-    }
-    summary = _summary(problem, member, outcome, metrics, certificate, epsilon)
-    clients = _clients(problem, member, models, scores, part)
-    return Record(_asked(problem, member, metrics), summary, metrics, clients, models)
+    epsilon: float  # the Psi for which rounds are predicted
+    scores: bool = True  # of a linear model's models on every part
+    part: str = "test"  # a run that looks at validation data leaves the test data alone
+    keep: str = "personal"  # models: personal, global or none
 
 
-def _asked(problem: Problem, member: Run, metrics: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def check_keep(keep: str, problem: Problem) -> None:
+    """Refuse, before anything runs, models that are not kept or do not fit."""
+    choice("keep", keep, KEEP)
+    needed = 2 * problem.dtype.itemsize * problem.n * problem.size
+    if keep == "personal" and needed > LARGEST_MODELS:
+        raise ScafflixError(
+            f"The models of {problem.n} clients take {needed / 1e9:.0f} GB; run with keep global."
+        )
+
+
+def record(problem: Problem, member: Run, outcome: Outcome, wanted: Wanted) -> Record:
+    """The record of one run; means are over all clients, also those that do not take part."""
+    metrics = _metrics(problem, member, outcome)
+    certificate, reason = _certificate(problem, member, outcome, metrics)
+    summary = _summary(problem, member, outcome, metrics, wanted)
+    summary |= {"certificate": certificate and certificate._asdict(), "no_certificate": reason}
+    clients = _clients(problem, member)
+    models: dict[str, Any] = {}
+    if problem.linear:
+        models = _models(problem, member, outcome)
+        if wanted.scores:
+            clients |= _linear_scores(problem, models, wanted.part)
+    elif wanted.keep == "personal":
+        models = _models(problem, member, outcome)
+    elif wanted.keep == "global":
+        models = {"global": outcome.x}
+    if not problem.linear:
+        found = _network_scores(problem, member, outcome, wanted.part)
+        for kind, values in found.items():
+            clients[f"{wanted.part}_{kind}"] = values.score
+            clients[f"{wanted.part}_loss_{kind}"] = values.loss
+        summary["scores"] = {wanted.part: {k: distribution(v) for k, v in found.items()}}
+    kept = {"personal": KINDS, "global": ("global",), "none": ()}[wanted.keep]
+    named: Columns = {}
+    for kind in kept:
+        named |= _named(kind, models[kind]) if kind in models else {}
+    return Record(_asked(problem, member, outcome, metrics), summary, metrics, clients, named)
+
+
+def _asked(problem: Problem, member: Run, outcome: Outcome, metrics: Columns) -> dict[str, Any]:
     """As much of a configuration as is known without one."""
     alpha = member.person.alpha
     return {
@@ -84,117 +131,152 @@ def _asked(problem: Problem, member: Run, metrics: dict[str, NDArray[Any]]) -> d
         "l2": problem.l2,
         "smoothness": problem.smoothness,
         "method": member.method.name,
+        **member.method.settings,
         "alpha": float(alpha[0]) if (alpha == alpha[0]).all() else alpha.tolist(),
+        "cohort": outcome.cohort,
         "rounds": len(metrics["round"]) - 1,
         "seed": member.seed,
     }
 
 
-def _metrics(
-    problem: Problem, member: Run, outcome: Outcome
-) -> tuple[dict[str, NDArray[Any]], theory.Certificate | None]:
-    method, n = member.method, len(member.person.active)
-    share = n / problem.n
+def _metrics(problem: Problem, member: Run, outcome: Outcome) -> Columns:
+    """What was measured, over all clients; the bound where theory has one."""
+    active, start = len(member.person.active), member.person.start
+    share = active / problem.n
+    scale = {"objective_gap": share, "grad_norm_sq": share**2, "lyapunov": share}
+    measured = {name: scale.get(name, 1) * column for name, column in outcome.columns.items()}
     iterations = np.cumsum(outcome.local_steps)
-    bound = share * method.rate.bound(iterations, outcome.lyapunov[0])
     rounds = np.arange(len(iterations))
     up, down = outcome.message_bits
-    messages = n * (rounds + outcome.first_messages)
-    metrics = {
+    messages = rounds * outcome.cohort + active * outcome.first_messages
+    before = (0, 0) if start is None else start.bits
+    if "lyapunov" in measured and outcome.cohort == active:
+        psi0 = outcome.columns["lyapunov"][0]
+        measured["lyapunov_bound"] = share * member.method.rate.bound(iterations, psi0)
+    return {
         "round": rounds,
         "iterations": iterations,
         "local_steps": outcome.local_steps,
-        "objective_gap": share * outcome.objective_gap,
-        "grad_norm_sq": share**2 * outcome.grad_norm_sq,
-        "lyapunov": share * outcome.lyapunov,
-        "lyapunov_bound": bound,
-        "bits_up": messages * up,
-        "bits_down": messages * down,
+        **measured,
+        "bits_up": messages * up + before[0],
+        "bits_down": messages * down + before[1],
     }
+
+
+def _certificate(
+    problem: Problem, member: Run, outcome: Outcome, metrics: Columns
+) -> tuple[theory.Certificate | None, str | None]:
+    """The certificate, or in one sentence why there is none."""
+    person, method = member.person, member.method
+    active = person.active
+    if not len(active):
+        return None, "Nobody takes part: there is nothing to certify."
     if outcome.optimum is None:
-        return metrics, None
+        return None, "No theorem speaks of a network."
+    if outcome.cohort < len(active):
+        return None, (
+            f"The theorem is for rounds of all {len(active)} clients; here {outcome.cohort} "
+            "take part in a round."
+        )
+    if not np.isfinite(method.rate.zeta):
+        return None, f"No theorem covers {method.name} with these stepsizes and this pace."
     floor = theory.rounding_floor(
-        np.asarray(member.person.take(member.person.active).mix(outcome.optimum.x)),
+        np.asarray(person.take(active).mix(outcome.optimum.x)),
         np.asarray(outcome.optimum.h),
         np.asarray(method.gamma),
-        problem.constants.mu[member.person.active],
+        problem.constants.mu[active],
         float(method.p),
     )
+    share = len(active) / problem.n
+    psi, bound = metrics["lyapunov"], metrics["lyapunov_bound"]
     exact = isinstance(method.gradient, Exact)
-    psi = metrics["lyapunov"]
-    return metrics, theory.certify(psi[1:], bound[1:], share * floor, exact)
+    return theory.certify(psi, bound, share * floor, exact), None
 
 
 def _summary(
-    problem: Problem,
-    member: Run,
-    outcome: Outcome,
-    metrics: dict[str, NDArray[Any]],
-    certificate: theory.Certificate | None,
-    epsilon: float,
+    problem: Problem, member: Run, outcome: Outcome, metrics: Columns, wanted: Wanted
 ) -> dict[str, Any]:
-    method, active = member.method, member.person.active
-    n = len(active)
-    iterations = predicted_iterations(problem, member, outcome.lyapunov[0], epsilon)
+    method, person = member.method, member.person
+    active = person.active
+    gamma = np.asarray(method.gamma) if len(active) else np.full(1, np.nan)
+    known: dict[str, Any] = {}
+    if problem.linear:
+        psi0 = float(outcome.columns["lyapunov"][0])
+        iterations = predicted_iterations(problem, member, psi0, wanted.epsilon)
+        speaks = iterations is not None and outcome.cohort == len(active)
+        known = {
+            "zeta": float(method.rate.zeta),
+            "kappa_max": problem.constants.kappa[active].max() if len(active) else None,
+            "final_gap": metrics["objective_gap"][-1],
+            "epsilon": wanted.epsilon,
+            "predicted_rounds": math.ceil((iterations or 0) * method.p) if speaks else None,
+            "local_optima_grad_norm": person.quality["local_grad_norm"].max(),
+            "optimum_grad_norm": outcome.optimum and float(outcome.optimum.gradient_norm),
+            "classes": list(problem.targets.classes),
+        }
     return {
         "method": method.name,
+        "settings": dict(method.settings),
         "n_clients": problem.n,
-        "n_active": n,
+        "n_active": len(active),
+        "n_left_out": len(problem.federation.left_out),
+        "cohort": outcome.cohort,
         "dim": problem.size,
         "seed": member.seed,
         "p": float(method.p),
-        "zeta": float(method.rate.zeta),
-        "kappa_max": problem.constants.kappa[active].max() if n else None,
-        "gamma_min": np.min(method.gamma) if n else None,
-        "gamma_max": np.max(method.gamma) if n else None,
+        "gamma_min": _or_none(gamma.min()),
+        "gamma_median": _or_none(np.median(gamma)),
+        "gamma_max": _or_none(gamma.max()),
         "rounds": int(metrics["round"][-1]),
+        "warmup_rounds": 0 if person.start is None else person.start.rounds,
         "iterations": int(metrics["iterations"][-1]),
-        "final_gap": metrics["objective_gap"][-1],
-        "epsilon": epsilon,
-        "predicted_rounds": None if iterations is None else math.ceil(iterations * method.p),
-        "certificate": None if certificate is None else certificate._asdict(),
+        "diverged": outcome.divergence and outcome.divergence._asdict(),
+        **known,
         **outcome.timing,
-        "local_optima_grad_norm": member.person.gradient_norm.max(),
-        "optimum_grad_norm": outcome.optimum and float(outcome.optimum.gradient_norm),
-        "metric": problem.model.metric,
-        "classes": list(problem.targets.classes),
+        "metric": problem.network.metric,
+        "local_optima": None if problem.linear else _local(person),
         "versions": versions(),
     }
+
+
+def _or_none(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 def predicted_iterations(problem: Problem, member: Run, psi0: float, epsilon: float) -> int | None:
     """When theory promises E Psi <= epsilon, with psi0 over the clients that take part."""
     share = len(member.person.active) / problem.n
-    return member.method.rate.iterations(float(psi0), epsilon / share) if share else 0
+    return member.method.rate.iterations(psi0, epsilon / share) if share else 0
 
 
-def _clients(
-    problem: Problem, member: Run, models: dict[str, Floats], scores: bool, part: str
-) -> dict[str, NDArray[Any]]:
+def _local(person: Personalization) -> dict[str, Any] | None:
+    """How good a network's local optima are on average; from train to validation is overfitting."""
+    if person.x_star is None:
+        return None
+    means = {
+        name: float(np.nanmean(values))
+        for name, values in person.quality.items()
+        if np.isfinite(values).any()
+    }
+    return {"stepsize": person.stepsize, **means}
+
+
+def _clients(problem: Problem, member: Run) -> Columns:
     """The table of clients; those that do not take part have no stepsize."""
     person = member.person
     gamma = np.full(problem.n, np.nan)
     if len(person.active):
         gamma[person.active] = member.method.gamma
-    table: dict[str, NDArray[Any]] = {
+    table: Columns = {
         "client": np.array(problem.federation.clients),
         **example_counts(problem.federation),
         "alpha": person.alpha,
         "gamma": gamma,
-        "L": problem.constants.L,
-        "mu": problem.constants.mu,
-        "kappa": problem.constants.kappa,
-        "local_grad_norm": person.gradient_norm,
     }
-    looked_at = {"train": problem.losses, **problem.held_out}
-    if part != "test":
-        looked_at.pop("test", None)
-    if scores:
-        points = jnp.stack([jnp.broadcast_to(models[k], models["local"].shape) for k in KINDS])
-        for name, losses in looked_at.items():
-            per_kind = np.asarray(_scores(losses, points))
-            table |= {f"{name}_{k}": v for k, v in zip(KINDS, per_kind, strict=True)}
-    return table
+    if problem.linear:
+        constants = problem.constants
+        table |= {"L": constants.L, "mu": constants.mu, "kappa": constants.kappa}
+    return {**table, **person.quality}
 
 
 def example_counts(federation: Federation) -> dict[str, NDArray[np.int64]]:
@@ -206,33 +288,134 @@ def example_counts(federation: Federation) -> dict[str, NDArray[np.int64]]:
     }
 
 
+def _linear_scores(problem: Problem, models: dict[str, Any], part: str) -> Columns:
+    """What every kind of model scores at every client."""
+    looked_at = {"train": problem.losses, **problem.held_out}
+    if part != "test":
+        looked_at.pop("test", None)
+    points = np.stack([np.broadcast_to(models[k], models["local"].shape) for k in KINDS])
+    table: Columns = {}
+    for name, losses in looked_at.items():
+        per_kind = np.asarray(_scores(losses, points))
+        table |= {f"{name}_{k}": v for k, v in zip(KINDS, per_kind, strict=True)}
+    return table
+
+
 _scores = jax.jit(Losses.scores)
 
 
+def _network_scores(
+    problem: Problem, member: Run, outcome: Outcome, part: str
+) -> Mapping[str, Scores]:
+    """The local models beside the global and the personal ones."""
+    person = member.person
+    if not isinstance(person.x_star, Store):
+        return outcome.scores
+    # the same for every run with these local optima
+    known: dict[str, Scores] = person.x_star.known
+    if part not in known:
+        known[part] = evaluate(problem, part, outcome.x, ALONE, person.x_star)
+    return {"local": known[part], **outcome.scores}
+
+
+def distribution(scores: Scores) -> dict[str, float]:
+    """How the clients fare, in numbers."""
+    known = scores.score[np.isfinite(scores.score)]
+    return {
+        "examples": over_examples(scores.score, scores),
+        "clients": float(known.mean()),
+        "std": float(known.std()),
+        "p10": float(np.percentile(known, 10)),
+        "worst": float(known.min()),
+        "loss": over_examples(scores.loss, scores),
+    }
+
+
+def _models(problem: Problem, member: Run, outcome: Outcome) -> dict[str, Any]:
+    """The global model, and of every client its own and what it takes home, in trees."""
+    person, method, x = member.person, member.method, outcome.x
+    models = {"global": x}
+    if person.x_star is None and method.mixes:
+        return models
+    everyone = np.arange(problem.n)
+    stars = person.x_star
+    if isinstance(stars, Store):
+        stars = stars.read(everyone)
+    if stars is not None:
+        models["local"] = jax.tree.map(np.asarray, stars)
+    alpha = person.alpha.astype(problem.dtype)
+    gamma = np.ones(problem.n, problem.dtype)
+    if len(person.active):
+        gamma[person.active] = method.gamma
+    clients = Client(
+        alpha,
+        gamma,
+        None if stars is None else Vector(stars),
+        problem.federation.train.counts.astype(problem.dtype),
+        np.full(problem.n, len(person.active), problem.dtype),
+    )
+    some = person.active if not method.mixes else everyone  # states are of those who take part
+    states = outcome.states.read(some) if isinstance(outcome.states, Store) else outcome.states
+    take = jax.vmap(method.personal, (0, None if method.mixes else 0, None))
+    chosen = jax.tree.map(lambda leaf: leaf[some], clients)
+    made = take(chosen, None if method.mixes else states, Vector(x)).tree
+    if len(some) < problem.n:  # the others have x_i*
+        made = jax.tree.map(_put(some), models["local"], made)
+    models["personal"] = jax.tree.map(np.asarray, made)
+    return models
+
+
+def _put(places: NDArray[np.int64]) -> Any:
+    def put(all_of_them: NDArray[Any], some: Any) -> NDArray[Any]:
+        made = np.array(all_of_them)
+        made[places] = some
+        return made
+
+    return put
+
+
+def _named(kind: str, tree: Params) -> Columns:
+    """The arrays of a tree under their path, such as `global/conv1/weight`."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    names = [keystr(path, simple=True, separator="/") for path, _ in leaves]
+    return {
+        f"{kind}/{name}" if name else kind: np.asarray(value)
+        for name, (_, value) in zip(names, leaves, strict=True)
+    }
+
+
+@in_float64
 def message_bits(method: Method, template: Any) -> tuple[int, int]:
     """Bits that one client sends and receives in one communication, counted on the messages
     themselves for a model of the template's shapes and types; weights and numbers of local steps,
     a few scalars, are left out."""
 
     def exchange(x: Any) -> tuple[Any, Any]:
-        client, point = Client(1.0, 1.0), Vector(x)
+        point = Vector(x)
+        client = Client(1.0, 1.0, point)
         state = method.init_client(client, point, point)
-        message, _ = method.upload(client, state, point)
-        return message, method.broadcast(method.init_server(point))
+        sent = method.broadcast(method.init_server(point))
+        message, _ = method.upload(client, state, sent, method.begin(client, state, sent))
+        return message, sent
 
-    sent, received = jax.eval_shape(exchange, template)
+    message, sent = jax.eval_shape(exchange, template)
 
     def bits(tree: Any) -> int:
         return sum(8 * leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
-    return bits(sent), bits(received)
+    up = bits(message) if method.compressor is None else method.compressor.bits(message)
+    return up, bits(sent)
+
+
+def remembers(method: Method) -> bool:
+    """Whether clients begin with something that control variates may be in."""
+    return bool(jax.tree.leaves(method.init_client(Client(1.0, 1.0), 0.0, 0.0)))
 
 
 def warm_messages(method: Method, h0: object) -> int:
     """Communications before the first round: one to project warm control variates, in a method
     that remembers any."""
-    state = method.init_client(Client(1.0, 1.0), 0.0, 0.0)
-    return int(isinstance(h0, str) and h0 == "warm" and bool(jax.tree.leaves(state)))
+    return int(isinstance(h0, str) and h0 == "warm" and remembers(method))
 
 
 @cache
@@ -241,7 +424,9 @@ def versions() -> dict[str, str]:
     packages = {name: version(name) for name in ("scafflix", "jax", "jaxlib", "numpy")}
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     python = platform.python_version()
-    return {**packages, "commit": _commit(), "python": python, "machine": machine}
+    devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    made = {**packages, "commit": _commit(), "python": python}
+    return {**made, "machine": machine, "devices": devices}
 
 
 def _commit() -> str:

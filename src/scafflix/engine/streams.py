@@ -9,6 +9,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from scafflix.precision import in_float64
+
 
 class Stream(IntEnum):
     """What a stream is for; the numbers are part of what a seed means."""
@@ -18,11 +20,19 @@ class Stream(IntEnum):
     COHORT = 3
     MODEL = 4
     OPTIMA = 5
+    OWN_STEPS = 6
+    COMPRESSION = 7
 
 
+@in_float64
 def key(seed: int, purpose: Stream) -> Array:
-    """The key of a stream that the compiled program draws from."""
-    return jax.random.fold_in(jax.random.key(seed), int(purpose))
+    """The key of a stream that the compiled program draws from; seeds have more than 32 bits."""
+    return _key(np.int64(seed), int(purpose))
+
+
+@jax.jit
+def _key(seed: Array, purpose: Array) -> Array:
+    return jax.random.fold_in(jax.random.key(seed), purpose)
 
 
 def uniforms(seed: int, purpose: Stream, first: int, number: int) -> NDArray[np.float64]:

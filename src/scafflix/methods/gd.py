@@ -11,11 +11,12 @@ from dataclasses import replace
 from scafflix.errors import ScafflixError
 from scafflix.methods.method import Method
 from scafflix.methods.sgd import sgd
-from scafflix.theory import Plan
+from scafflix.theory import Plan, check_plan
 
 
-def gd(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Method:
+def gd(plan: Plan, stepsize: float | None = None) -> Method:
     """SGD with exact gradients: stepsize 1/mean_i(alpha_i^2 L_i), or a given one."""
+    check_plan(plan)
     if not plan.exact:
         raise ScafflixError("gd takes exact gradients; use the method sgd, or batch full.")
-    return replace(sgd(plan, stepsize, p), name="gd")
+    return replace(sgd(plan, stepsize), name="gd")

@@ -10,14 +10,23 @@ from typing import NamedTuple
 
 from jax.tree_util import Partial
 
-from scafflix.methods.method import Client, Factor, Method, Number, Point, geometric, paced
+from scafflix.methods.method import (
+    Client,
+    Factor,
+    Method,
+    Number,
+    Point,
+    Sent,
+    geometric,
+    paced,
+)
 from scafflix.problem import Floats
 from scafflix.theory import (
     NO_RATE,
     Plan,
+    check_plan,
     chosen_probability,
     chosen_stepsizes,
-    probability,
     theorem,
 )
 
@@ -33,21 +42,27 @@ def init_client(client: Client, x0: Point, h0: Point) -> State:
     return State(client.alpha * h0)
 
 
-def local_step(client: Client, state: State, x: Point, g: Point) -> Point:
+def local_step(client: Client, state: State, sent: Sent, x: Point, g: Point) -> Point:
     """Line 7: x_hat_i = x_i - gamma_i (g_i - h_i)."""
     return x - client.step * (client.alpha * g - state.h)
 
 
-def upload(client: Client, state: State, x_hat: Point) -> tuple[Point, Number]:
+def upload(client: Client, state: State, sent: Sent, x_hat: Point) -> tuple[Point, Number]:
     """Line 9: x_bar = (gamma / n) sum_j (1 / gamma_j) x_hat_j, a weighted mean."""
     return x_hat, 1 / client.step
 
 
 def commit(
-    factor: Factor, client: Client, state: State, x_hat: Point, x_bar: Point, steps: Number
+    factor: Factor,
+    client: Client,
+    state: State,
+    sent: Sent,
+    x_hat: Point,
+    after: Sent,
+    steps: Number,
 ) -> State:
     """Line 11: h_i = h_i + (p / gamma_i) (x_bar - x_hat_i), or with 1/K for p."""
-    return State(state.h + (factor(steps) / client.step) * (x_bar - x_hat))
+    return State(state.h + (factor(steps) / client.step) * (after.x - x_hat))
 
 
 def controls(client: Client, state: State) -> Point:
@@ -58,23 +73,28 @@ def i_scaffnew(
     plan: Plan,
     stepsize: float | Floats | None = None,
     p: float | None = None,
-    pace: str = "expected",
+    pace: str | None = None,
 ) -> Method:
     """i-Scaffnew with the plan's individual stepsizes, or with given stepsizes on the f~_i."""
+    check_plan(plan)
     step = chosen_stepsizes(stepsize, plan.gamma / plan.alpha**2, plan.n)
     gamma, mu = step * plan.alpha**2, plan.constants.mu
-    p = chosen_probability(p, probability(gamma, mu))
+    p = chosen_probability(p, plan.p_for(gamma))
+    pace = pace or plan.pace
+    factor = paced(p, pace)
     return Method(
         name="i_scaffnew",
+        settings={"p": p, "pace": pace},
         gamma=gamma,
         limit=1 / plan.A,
         p=p,
         rate=theorem(gamma, p, mu, plan.A, plan.C) if pace == "expected" else NO_RATE,
         gradient=plan.gradient,
+        made_for=plan.made_for,
         init_client=Partial(init_client),
         local_step=Partial(local_step),
         upload=Partial(upload),
-        commit=Partial(commit, paced(p, pace)),
+        commit=Partial(commit, factor),
         local_steps=Partial(geometric, p),
         controls=Partial(controls),
     )

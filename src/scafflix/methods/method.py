@@ -1,29 +1,35 @@
 """The one contract: a method is a handful of pure functions over points and states.
 
 Points support only `+`, `-` and multiplication by a number, so that a method runs on JAX trees
-in the simulator and on NumPy or PyTorch arrays in a federation. The engine evaluates gradients,
-draws random numbers and forms weighted means; a method does none of these.
+in the simulator and on NumPy or PyTorch arrays in a federation. Whoever runs a method evaluates
+gradients, draws random numbers and forms weighted means; a method does none of these.
+`algorithm.py` shows in which order its functions are called.
 
-Every method works on the FLIX objective: g estimates grad f_i(x~_i) at the client's mixture
-x~_i, so that alpha_i g estimates the gradient of f~_i(x) = f_i(alpha_i x + (1 - alpha_i) x_i*).
+Every method works on the FLIX objective: by default g estimates grad f_i(x~_i) at the client's
+mixture x~_i, so that alpha_i g estimates the gradient of
+f~_i(x) = f_i(alpha_i x + (1 - alpha_i) x_i*).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.tree_util import Partial
 
-from scafflix.errors import ScafflixError
+from scafflix.arguments import choice
 from scafflix.gradients import Gradient
+from scafflix.mixing import mix
 from scafflix.theory import Rate
 
 Point = Any  # a Vector or an array
+Points = Any  # a point, or a tuple of points
+Local = Any  # what a client iterates on: a point, or a tree of points
 State = Any  # a named tuple of points
+Message = Any  # a point, or a tree of points
 Number = Any
 Factor = Callable[[Number], Number]  # of the number of local steps
 
@@ -33,6 +39,9 @@ class Client(NamedTuple):
 
     alpha: Number
     gamma: Number  # the stepsize on f_i, as Scafflix counts it
+    x_star: Point | None = None  # the local optimum; None where nobody needs it: alpha_i = 1
+    examples: Number = 1  # that it trains on
+    clients: Number = 1  # how many take part, n
 
     @property
     def step(self) -> Number:
@@ -50,29 +59,55 @@ class Server(NamedTuple):
     x: Point
 
 
-def _remember_nothing(client: Client, x0: Point, h0: Point) -> State:
+class Sent(NamedTuple):
+    """What goes down to the clients: the point from which they go on."""
+
+    x: Point
+
+
+class Compressor(NamedTuple):
+    """What happens to a message on its way up, and how many bits it then takes."""
+
+    apply: Callable[[Any, Message], Message]  # (random key, message) -> what arrives
+    bits: Callable[[Message], int]  # of a message of these shapes and types
+
+
+def remember_nothing(client: Client, x0: Point, h0: Point) -> State:
     return Nothing()
 
 
-def _send_point(client: Client, state: State, x_hat: Point) -> tuple[Point, Number]:
-    return x_hat, 1.0
+def send_model(server: State) -> Sent:
+    return Sent(server.x)
 
 
-def _keep_mean(server: State, mean: Point) -> State:
+def begin_from_model(client: Client, state: State, sent: Any) -> Local:
+    return sent.x
+
+
+def ask_at_mixture(client: Client, state: State, sent: Any, local: Local) -> Points:
+    """Line 7: x~_i = alpha_i x_i + (1 - alpha_i) x_i*."""
+    return mix(client.alpha, local, client.x_star)
+
+
+def send_point(client: Client, state: State, sent: Any, local: Local) -> tuple[Message, Number]:
+    return local, 1.0
+
+
+def keep_mean(server: State, mean: Message, share: Number) -> State:
     return Server(mean)
 
 
-def _send_model(server: State) -> Point:
-    return server.x
-
-
-def _change_nothing(
-    client: Client, state: State, x_hat: Point, x_bar: Point, steps: Number
+def change_nothing(
+    client: Client, state: State, sent: Any, local: Local, after: Any, steps: Number
 ) -> State:
     return state
 
 
-def _no_controls(client: Client, state: State) -> Point | None:
+def take_mixture(client: Client, state: State, x: Point) -> Point:
+    return mix(client.alpha, x, client.x_star)
+
+
+def no_controls(client: Client, state: State) -> Point | None:
     return None
 
 
@@ -119,14 +154,12 @@ def paced(p: Number, pace: str) -> Factor:
     neither. All have the same fixed point and keep the same sum_i alpha_i h_i, since the factor is
     common to the clients of a round.
     """
-    if pace not in PACES:
-        raise ScafflixError(f"pace is {pace!r}; it must be one of {', '.join(PACES)}.")
+    choice("pace", pace, PACES)
     if pace == "actual":
         return Partial(actual)
     return Partial(expected if pace == "expected" else cautious, p)
 
 
-@jax.tree_util.register_dataclass
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """A method with its stepsizes; what a method leaves out is averaging without memory.
@@ -135,27 +168,57 @@ class Method:
     compiled program, or run side by side in it.
     """
 
-    name: str = field(metadata={"static": True})
+    name: str
+    # the hyperparameters besides the stepsizes: with these as arguments its constructor makes
+    # the method again, in another process or on another machine
+    settings: Mapping[str, Any] = field(default_factory=dict)
     gamma: Any  # [clients], Client.gamma of each
     limit: Any  # [clients], the largest gamma for which theory speaks
     p: Any  # communications per iteration
     rate: Rate
     gradient: Gradient  # what the stepsizes were made for
     # (client, x0, h0) -> state, with h0 an estimate of grad f_i(x~_i*)
-    init_client: Callable[[Client, Point, Point], State] = Partial(_remember_nothing)
-    # x0 -> server
+    init_client: Callable[[Client, Point, Point], State] = Partial(remember_nothing)
+    # x0 -> server, whose field x is the model
     init_server: Callable[[Point], State] = Partial(Server)
-    # (client, state, x, g) -> x_hat
-    local_step: Callable[[Client, State, Point, Point], Point]
-    # (client, state, x_hat) -> message, weight
-    upload: Callable[[Client, State, Point], tuple[Point, Number]] = Partial(_send_point)
-    # (server, weighted mean of the messages) -> server, whose field x is the model
-    combine: Callable[[State, Point], State] = Partial(_keep_mean)
-    # server -> the point from which every client goes on
-    broadcast: Callable[[State], Point] = Partial(_send_model)
-    # (client, state, x_hat, broadcast, K) -> state
-    commit: Callable[[Client, State, Point, Point, Number], State] = Partial(_change_nothing)
+    # server -> what goes down: a tuple of points, one of them x
+    broadcast: Callable[[State], Any] = Partial(send_model)
+    # (client, state, sent) -> what the client iterates on
+    begin: Callable[[Client, State, Any], Local] = Partial(begin_from_model)
+    # (client, state, sent, local) -> where it wants gradients on one sample: a point or a tuple
+    asks: Callable[[Client, State, Any, Local], Points] = Partial(ask_at_mixture)
+    # (client, state, sent, local, g) -> the next local; g has the form of what was asked
+    local_step: Callable[[Client, State, Any, Local, Points], Local]
+    # (client, state, sent, local) -> message, weight
+    upload: Callable[[Client, State, Any, Local], tuple[Message, Number]] = Partial(send_point)
+    # (server, weighted mean of the messages, |cohort| / n) -> server
+    combine: Callable[[State, Message, Number], State] = Partial(keep_mean)
+    # (client, state, sent, local, what goes down next, K) -> state
+    commit: Callable[[Client, State, Any, Local, Any, Number], State] = Partial(change_nothing)
+    # (client, state, x) -> the model that the client takes home
+    personal: Callable[[Client, State, Point], Point] = Partial(take_mixture)
     # uniform numbers in (0, 1] -> K, the local steps of as many rounds
     local_steps: Callable[[Number], Number] = Partial(once)
+    # (client, K, uniform number) -> K_i, at most K: where this client stops; None: all go on to K
+    own_steps: Callable[[Client, Number, Number], Number] | None = None
+    compressor: Compressor | None = None
     # (client, state) -> h_i, which tends to grad f_i(x~_i*); None for a method without
-    controls: Callable[[Client, State], Point | None] = Partial(_no_controls)
+    controls: Callable[[Client, State], Point | None] = Partial(no_controls)
+    # what the plan was made for; None for a method made by hand, which only its shapes tell apart
+    made_for: Mapping[str, Any] | None = None
+
+    @property
+    def mixes(self) -> bool:
+        """Whether clients take home the mixture, whatever they remember."""
+        return isinstance(self.personal, Partial) and self.personal.func is take_mixture
+
+
+# settings are there as leaves already, in the functions; and a plan for other data or another
+# alpha is no other program
+DROPPED = ("settings", "made_for")
+jax.tree_util.register_dataclass(
+    Method,
+    data_fields=[one.name for one in fields(Method) if one.name not in ("name", *DROPPED)],
+    meta_fields=["name"],
+    drop_fields=DROPPED,
+)

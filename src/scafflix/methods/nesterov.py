@@ -14,9 +14,9 @@ import numpy as np
 from jax.tree_util import Partial
 
 from scafflix.errors import ScafflixError
-from scafflix.methods.method import Method, Number, Point
+from scafflix.methods.method import Method, Number, Point, Sent
 from scafflix.methods.sgd import local_step
-from scafflix.theory import NO_RATE, Plan, Rate, chosen_probability, chosen_stepsize
+from scafflix.theory import NO_RATE, Plan, Rate, check_plan, chosen_stepsize
 
 
 class Server(NamedTuple):
@@ -30,29 +30,29 @@ def init_server(x0: Point) -> Server:
     return Server(x0, x0)
 
 
-def combine(server: Server, mean: Point) -> Server:
+def combine(server: Server, mean: Point, share: Number) -> Server:
     """x+ = y - gamma grad f~(y): the mean of the clients' steps from y."""
     return Server(mean, server.x)
 
 
-def broadcast(beta: Number, server: Server) -> Point:
+def broadcast(beta: Number, server: Server) -> Sent:
     """y = x + beta (x - x_before)."""
-    return server.x + beta * (server.x - server.x_before)
+    return Sent(server.x + beta * (server.x - server.x_before))
 
 
-def nesterov(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Method:
+def nesterov(plan: Plan, stepsize: float | None = None) -> Method:
     """Accelerated GD with gamma = 1/L and beta = (sqrt(kappa) - 1)/(sqrt(kappa) + 1).
 
     f~(x^t) - f~* <= (1 - 1/sqrt(kappa))^t (f~(x^0) - f~* + (mu/2) ||x^0 - x*||^2), from which
     ||x^t - x*||^2 <= (kappa + 1) (1 - 1/sqrt(kappa))^t ||x^0 - x*||^2.
     """
+    check_plan(plan)
     square = plan.alpha**2
     strength = float(np.mean(square * plan.constants.mu))
     smoothness = float(np.mean(square * plan.constants.L))
     if not strength > 0:
         raise ScafflixError("nesterov needs strongly convex functions, with L_i and mu_i known.")
     step = chosen_stepsize(stepsize, 1 / smoothness)
-    chosen_probability(p, 1.0)
     kappa = 1 / (step * strength)
     proven = plan.exact and step <= (1 + 1e-12) / smoothness
     beta = (math.sqrt(kappa) - 1) / (math.sqrt(kappa) + 1)
@@ -63,6 +63,7 @@ def nesterov(plan: Plan, stepsize: float | None = None, p: float | None = None) 
         p=1.0,
         rate=Rate(1 / math.sqrt(kappa), kappa + 1, 0.0) if proven else NO_RATE,
         gradient=plan.gradient,
+        made_for=plan.made_for,
         init_server=Partial(init_server),
         local_step=Partial(local_step),
         combine=Partial(combine),

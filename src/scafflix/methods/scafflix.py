@@ -7,14 +7,23 @@ from typing import NamedTuple
 
 from jax.tree_util import Partial
 
-from scafflix.methods.method import Client, Factor, Method, Number, Point, geometric, paced
+from scafflix.methods.method import (
+    Client,
+    Factor,
+    Method,
+    Number,
+    Point,
+    Sent,
+    geometric,
+    paced,
+)
 from scafflix.problem import Floats
 from scafflix.theory import (
     NO_RATE,
     Plan,
+    check_plan,
     chosen_probability,
     chosen_stepsizes,
-    probability,
     theorem,
 )
 
@@ -30,21 +39,27 @@ def init_client(client: Client, x0: Point, h0: Point) -> State:
     return State(h0)
 
 
-def local_step(client: Client, state: State, x: Point, g: Point) -> Point:
+def local_step(client: Client, state: State, sent: Sent, x: Point, g: Point) -> Point:
     """Line 9: x_hat_i = x_i - (gamma_i / alpha_i) (g_i - h_i)."""
     return x - (client.gamma / client.alpha) * (g - state.h)
 
 
-def upload(client: Client, state: State, x_hat: Point) -> tuple[Point, Number]:
+def upload(client: Client, state: State, sent: Sent, x_hat: Point) -> tuple[Point, Number]:
     """Line 11: x_bar = (gamma / n) sum_j (alpha_j^2 / gamma_j) x_hat_j, a weighted mean."""
     return x_hat, client.alpha**2 / client.gamma
 
 
 def commit(
-    factor: Factor, client: Client, state: State, x_hat: Point, x_bar: Point, steps: Number
+    factor: Factor,
+    client: Client,
+    state: State,
+    sent: Sent,
+    x_hat: Point,
+    after: Sent,
+    steps: Number,
 ) -> State:
     """Line 13: h_i = h_i + (p alpha_i / gamma_i) (x_bar - x_hat_i); another pace, another p."""
-    return State(state.h + (factor(steps) * client.alpha / client.gamma) * (x_bar - x_hat))
+    return State(state.h + (factor(steps) * client.alpha / client.gamma) * (after.x - x_hat))
 
 
 def controls(client: Client, state: State) -> Point:
@@ -55,28 +70,33 @@ def scafflix(
     plan: Plan,
     stepsize: float | Floats | None = None,
     p: float | None = None,
-    pace: str = "expected",
+    pace: str | None = None,
 ) -> Method:
     """Scafflix with the plan's individual stepsizes gamma_i, or with given ones.
 
     p defaults to sqrt(min_i gamma_i mu_i), which makes both terms of the rate equal; control
     variates advance by p (`expected`, Theorem 1's), by 1/K (`actual`) or by the smaller
-    (`cautious`, for networks).
+    (`cautious`, which the plan of a network advises).
     """
+    check_plan(plan)
     mu = plan.constants.mu
     gamma = chosen_stepsizes(stepsize, plan.gamma, plan.n)
-    p = chosen_probability(p, probability(gamma, mu))
+    p = chosen_probability(p, plan.p_for(gamma))
+    pace = pace or plan.pace
+    factor = paced(p, pace)
     return Method(
         name="scafflix",
+        settings={"p": p, "pace": pace},
         gamma=gamma,
         limit=1 / plan.A,
         p=p,
         rate=theorem(gamma, p, mu, plan.A, plan.C) if pace == "expected" else NO_RATE,
         gradient=plan.gradient,
+        made_for=plan.made_for,
         init_client=Partial(init_client),
         local_step=Partial(local_step),
         upload=Partial(upload),
-        commit=Partial(commit, paced(p, pace)),
+        commit=Partial(commit, factor),
         local_steps=Partial(geometric, p),
         controls=Partial(controls),
     )

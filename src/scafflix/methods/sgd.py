@@ -10,24 +10,25 @@ from __future__ import annotations
 import numpy as np
 from jax.tree_util import Partial
 
-from scafflix.methods.method import Client, Method, Point, State
-from scafflix.theory import NO_RATE, Plan, Rate, chosen_probability, chosen_stepsize
+from scafflix.methods.method import Client, Method, Point, Sent, State
+from scafflix.theory import NO_RATE, Plan, Rate, check_plan, chosen_stepsize
 
 
-def local_step(client: Client, state: State, x: Point, g: Point) -> Point:
+def local_step(client: Client, state: State, sent: Sent, x: Point, g: Point) -> Point:
     """x_hat_i = x - gamma alpha_i g_i; the plain mean of these is the step of the server."""
     return x - (client.step * client.alpha) * g
 
 
-def sgd(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Method:
+def sgd(plan: Plan, stepsize: float | None = None) -> Method:
     """SGD with stepsize 1/A, for a target small enough for half of it in noise, or with a given
-    one; every step communicates, whatever p.
+    one; every step communicates.
 
     The mean of n independent estimates satisfies Assumption 3 on f~ with
 
         A = mean_i(alpha_i^2 L_i) + max_i(alpha_i^2 A_i)/n over the clients with A_i > L_i
         C = sum_i(alpha_i^2 C_i)/n^2
     """
+    check_plan(plan)
     L, mu = plan.constants.L, plan.constants.mu
     square = plan.alpha**2
     A = np.mean(square * L) + np.max(square * np.where(plan.A > L, plan.A, 0.0)) / plan.n
@@ -37,7 +38,6 @@ def sgd(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Me
     if plan.epsilon is not None and C > 0:
         advised = min(advised, plan.epsilon * strength / (2 * square.min() * C))
     step = chosen_stepsize(stepsize, advised)
-    chosen_probability(p, 1.0)
     proven = step <= (1 + 1e-12) / A
     return Method(
         name="sgd",
@@ -50,5 +50,6 @@ def sgd(plan: Plan, stepsize: float | None = None, p: float | None = None) -> Me
             else NO_RATE
         ),
         gradient=plan.gradient,
+        made_for=plan.made_for,
         local_step=Partial(local_step),
     )

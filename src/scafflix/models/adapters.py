@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
+from scafflix.arguments import instance, numbers
 from scafflix.errors import ScafflixError
 from scafflix.models.network import Network, Params
 
@@ -28,7 +29,8 @@ def from_flax(module: Any, example_inputs: ArrayLike, name: str | None = None) -
             f"from_flax takes a flax.linen module, not {type(module).__name__}; "
             "pass an instance of your module."
         )
-    example = jnp.zeros_like(jnp.asarray(example_inputs))
+    numbers("example_inputs", example_inputs, finite=False)
+    example = np.zeros_like(np.asarray(example_inputs))
 
     def init(key: Array) -> Params:
         variables = module.init(key, example)
@@ -44,7 +46,7 @@ def from_flax(module: Any, example_inputs: ArrayLike, name: str | None = None) -
         logits: Any = module.apply({"params": params}, inputs)
         return logits
 
-    return Network(name or type(module).__name__, init, apply)
+    return Network(_named(name, module), init, apply)
 
 
 def from_equinox(module: Any, name: str | None = None) -> Network:
@@ -71,4 +73,8 @@ def from_equinox(module: Any, name: str | None = None) -> Network:
     def apply(params: Params, inputs: Array) -> Array:
         return jax.vmap(eqx.combine(params, rest))(inputs)
 
-    return Network(name or type(module).__name__, init, apply)
+    return Network(_named(name, module), init, apply)
+
+
+def _named(name: object, module: Any) -> str:
+    return type(module).__name__ if name is None else instance("name", name, str, "text")

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from scafflix.arguments import whole_number
 from scafflix.models.network import Network, Params
 
 SIDE = 28  # pixels
@@ -84,7 +85,6 @@ def _apply(params: Params, images: Array) -> Array:
     return features @ output["weight"] + output["bias"]
 
 
-@lru_cache
 def cnn(classes: int = 62) -> Network:
     """Two 3x3 convolutions (32, 64), a 2x2 max-pool, 128 hidden units; 1,206,590 parameters.
 
@@ -92,7 +92,11 @@ def cnn(classes: int = 62) -> Network:
     (variance 2 / fan-in) before a relu and with Glorot's (2 / (fan-in + fan-out)) before the
     logits, biases at zero.
     """
+    return _cnn(whole_number("classes", classes, least=1))
 
+
+@lru_cache  # the same network for the same numbers, so that programs are compiled once
+def _cnn(classes: int) -> Network:
     def init(key: Array) -> Params:
         keys = jax.random.split(key, 4)
         he = jax.nn.initializers.he_normal(in_axis=(1, 2, 3), out_axis=0)

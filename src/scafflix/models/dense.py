@@ -3,6 +3,7 @@ regression."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -10,12 +11,24 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from scafflix.arguments import shown, whole_number
+from scafflix.errors import ScafflixError
 from scafflix.models.network import Network, Params
 
 
-@lru_cache
-def dense(features: int, classes: int, hidden: tuple[int, ...] = (64,)) -> Network:
+def dense(features: int, classes: int, hidden: Sequence[int] = (64,)) -> Network:
     """A network on rows of numbers, from the start of He et al. (2015)."""
+    if not isinstance(hidden, list | tuple):
+        raise ScafflixError(f"hidden is {shown(hidden)}; give a list of widths of layers.")
+    return _dense(
+        whole_number("features", features, least=1),
+        whole_number("classes", classes, least=1),
+        tuple(whole_number("hidden", width, least=1) for width in hidden),
+    )
+
+
+@lru_cache  # the same network for the same numbers, so that programs are compiled once
+def _dense(features: int, classes: int, hidden: tuple[int, ...]) -> Network:
     widths = list(pairwise((features, *hidden, classes)))
 
     def init(key: Array) -> Params:

@@ -8,7 +8,8 @@ mu_i.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from scafflix.data.federation import Labels
 from scafflix.errors import ScafflixError
+from scafflix.models.network import Network
 
 TERMS = 18  # of the series of artanh: the next is below 1e-18 of the first
 
@@ -30,6 +32,13 @@ class Targets(NamedTuple):
     classes: tuple[str, ...]  # empty for regression
 
 
+class SparseInputs(NamedTuple):
+    """Rows that are mostly zero, each filled up to the nonzeros of the longest."""
+
+    feature: Any  # [batch, nonzeros], which
+    value: Any  # [batch, nonzeros], 0 where a row only fills up
+
+
 class LinearModel(NamedTuple):
     """`loss`, `slope` and `score` take z `[..., *outputs]` and the target `[...]`."""
 
@@ -40,6 +49,30 @@ class LinearModel(NamedTuple):
     slope: Callable[[Array, Array], Array]
     score: Callable[[Array, Array], Array]
     curvature: tuple[float, float]  # bounds on the second derivative of the loss in z
+
+
+@lru_cache
+def as_network(model: LinearModel, dim: int, outputs: tuple[int, ...]) -> Network:
+    """The same model for whoever takes networks: one array of parameters, 0 at the start."""
+
+    def init(key: Array) -> Array:
+        return jnp.zeros((dim, *outputs), jnp.float64)
+
+    def apply(W: Array, inputs: Array | SparseInputs) -> Array:
+        if isinstance(inputs, SparseInputs):
+            return jnp.einsum("bk,bk...->b...", inputs.value, W[inputs.feature])
+        return jnp.tensordot(inputs, W, 1)
+
+    @jax.custom_jvp
+    def loss(z: Array, y: Array) -> Array:
+        return model.loss(z, y)
+
+    def change(dz: Array, _: Array, z: Array, y: Array) -> Array:
+        steep = model.slope(z, y) * dz
+        return jnp.sum(steep, axis=-1) if outputs else steep
+
+    loss.defjvps(change, None)
+    return Network(model.name, init, apply, model.metric, loss, model.score)
 
 
 def _two_classes(labels: Labels) -> Targets:

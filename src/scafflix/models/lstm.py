@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from scafflix.arguments import whole_number
 from scafflix.models.network import Network, Params
 
 
@@ -98,7 +99,6 @@ def _apply(params: Params, codes: Array) -> Array:
     return logits.reshape(length, batch, -1).swapaxes(0, 1)
 
 
-@lru_cache
 def lstm(symbols: int = 90, embedding: int = 8, units: int = 256, layers: int = 2) -> Network:
     """Next-character model: embedding 8, two LSTM layers of 256, logits at every position.
 
@@ -106,7 +106,12 @@ def lstm(symbols: int = 90, embedding: int = 8, units: int = 256, layers: int = 
     Glorot's uniform distribution, the embedding with a normal one of variance 1 / embedding,
     biases at zero but the forget gate's at one.
     """
+    asked = {"symbols": symbols, "embedding": embedding, "units": units, "layers": layers}
+    return _lstm(*(whole_number(name, value, least=1) for name, value in asked.items()))
 
+
+@lru_cache  # the same network for the same numbers, so that programs are compiled once
+def _lstm(symbols: int, embedding: int, units: int, layers: int) -> Network:
     def init(key: Array) -> Params:
         glorot = jax.nn.initializers.glorot_uniform()
         keys = iter(jax.random.split(key, 2 + 2 * layers))

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-Params = Any  # a tree (nested dict) of float32 arrays
+Params = Any  # a tree (nested dict) of arrays of one type
+Inputs = Any  # examples as the data holds them: an array, or a tree of arrays
 
 
 def cross_entropy(logits: Array, labels: Array) -> Array:
@@ -29,31 +30,37 @@ class Network(NamedTuple):
     `apply` takes examples as the data holds them (`[batch, ...]`, uint8 pixels or codes) to logits
     `[batch, classes]`, or `[batch, length, classes]` with a label at every position. `loss` and
     `score` take logits `[..., classes]` and labels `[...]` to `[...]`; entries whose label is
-    negative do not count (padding).
+    negative do not count (padding), and where labels are real numbers, those that are NaN.
     """
 
     name: str
     init: Callable[[Array], Params]  # key -> parameters
-    apply: Callable[[Params, Array], Array]
+    apply: Callable[[Params, Inputs], Array]
     metric: str = "accuracy"  # what `score` measures, averaged over counted entries
     loss: Callable[[Array, Array], Array] = cross_entropy
     score: Callable[[Array, Array], Array] = correct
 
 
-def mean_loss(network: Network, params: Params, inputs: Array, labels: Array) -> Array:
+def is_counted(labels: Array) -> Array:
+    """Which entries have a label."""
+    whole = jnp.issubdtype(labels.dtype, jnp.integer)
+    return labels >= 0 if whole else ~jnp.isnan(labels)
+
+
+def mean_loss(network: Network, params: Params, inputs: Inputs, labels: Array) -> Array:
     """The loss averaged over the counted entries of a batch; zero if there are none."""
     logits = network.apply(params, inputs)
-    counted = labels >= 0
+    counted = is_counted(labels)
     losses = jnp.where(counted, network.loss(logits, jnp.where(counted, labels, 0)), 0)
     return jnp.sum(losses) / jnp.maximum(jnp.sum(counted), 1).astype(losses.dtype)
 
 
 def tallies(
-    network: Network, params: Params, inputs: Array, labels: Array
+    network: Network, params: Params, inputs: Inputs, labels: Array
 ) -> tuple[Array, Array, Array]:
     """Sums over each example's counted entries: loss, score, count (each `[batch]`)."""
     logits = network.apply(params, inputs)
-    counted = labels >= 0
+    counted = is_counted(labels)
     known = jnp.where(counted, labels, 0)
 
     def total(values: Array) -> Array:

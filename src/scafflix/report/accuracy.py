@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scafflix.record import Record
 from scafflix.report.curves import alpha_label, families
 from scafflix.report.figures import Picture
-from scafflix.report.tables import Table
+from scafflix.report.table import Table
 from scafflix.reproduction import Line, Panel
 
 

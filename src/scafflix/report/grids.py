@@ -6,7 +6,8 @@ import csv
 import math
 from pathlib import Path
 
-from scafflix.report.tables import KINDS, Table
+from scafflix.report.table import Table
+from scafflix.report.tables import KINDS
 from scafflix.tuning import Tuned, best, score
 
 

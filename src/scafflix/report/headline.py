@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -102,6 +102,10 @@ def _certificates(found: Sequence[Family]) -> Iterator[Card]:
         if record.summary.get("certificate") is not None
     ]
     if not made:
+        reasons = [family.records[0].summary.get("no_certificate") for family in found]
+        measured = "lyapunov" in found[0].records[0].metrics
+        if measured and reasons[0] is not None and len(set(reasons)) == 1:
+            yield Card("Theorem’s bound", "none", reasons[0])
         return
     holds = sum(certificate["holds"] for certificate in made)
     worst = max(certificate["worst_ratio"] for certificate in made)
@@ -118,6 +122,12 @@ def _divergence(found: Sequence[Family]) -> Iterator[Card]:
         yield Card("Diverged", _plural(len(diverged), "line"), "; ".join(map(_name, diverged)))
 
 
+def _who(summary: Mapping[str, Any]) -> str:
+    """Who takes part in a round."""
+    cohort, active = summary.get("cohort"), summary["n_active"]
+    return f"{cohort} of {active} clients each" if cohort and cohort < active else "all clients"
+
+
 def _effort(found: Sequence[Family]) -> Iterator[Card]:
     if len(found) > 1:
         return
@@ -126,14 +136,18 @@ def _effort(found: Sequence[Family]) -> Iterator[Card]:
     yield Card(
         "Communication",
         f"{family.traffic[-1]:.3g} MB",
-        f"{_plural(int(family.rounds[-1]), 'round')}, all clients, both directions",
+        f"{_plural(int(family.rounds[-1]), 'round')}, {_who(summary)}, both directions",
     )
     yield Card(
-        "Computing", f"{summary['seconds']:.3g} s", f"{summary['iterations']} local steps a client"
+        "Computing",
+        f"{summary['seconds']:.3g} s",
+        f"{summary['iterations']} local steps in all rounds",
     )
-    if "objective" in family.records[0].metrics:
+    if "final_objective" in summary:
+        active = summary["n_active"]
         yield Card(
             "Objective at the end",
             f"{summary['final_objective']:.4g}",
+            f"over {summary.get('final_objective_clients', active)} of {active} clients, "
             f"{summary['refused']} messages refused, {summary['dropped']} uploads dropped",
         )

@@ -18,7 +18,7 @@ from scafflix.report import tables
 from scafflix.report.content import content
 from scafflix.report.curves import Family, families
 from scafflix.report.headline import Card, headline
-from scafflix.report.tables import Table
+from scafflix.report.table import Table
 
 
 def write(records: Sequence[Record], path: Path, title: str, target: float | None = None) -> None:
@@ -86,7 +86,7 @@ def _tables(panels: dict[str, list[Family]], which: str, target: float | None) -
         first = records[0]
         if which == "target" and target is not None and "objective_gap" in first.metrics:
             made.append((name, tables.to_target(records, target)))
-        elif which == "certificates" and "certificate" in first.summary:
+        elif which == "certificates" and "lyapunov" in first.metrics:
             made.append((name, tables.certificates(records)))
         elif which == "scores" and tables.scored_part(first):
             made.append((name, tables.scores(records)))

@@ -1,41 +1,16 @@
-"""The numbers of a comparison in rows, and rows on the terminal."""
+"""The numbers of a comparison in rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
-from rich.table import Table as RichTable
 
 from scafflix.record import Record
 from scafflix.report.curves import Family, alpha_label, families
+from scafflix.report.table import Table
 
 KINDS = ("local", "global", "personal")
-
-
-class Table(NamedTuple):
-    """A title, a header and rows of words."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-
-    def on_terminal(self) -> RichTable:
-        table = RichTable(
-            title=self.title,
-            title_justify="left",
-            header_style="bold",
-            box=SIMPLE_HEAD,
-            padding=(0, 1, 0, 0),
-            pad_edge=False,
-        )
-        for number, name in enumerate(self.header):
-            table.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
-        for row in self.rows:
-            table.add_row(*row)
-        return table
 
 
 def to_target(records: Sequence[Record], target: float) -> Table:
@@ -119,13 +94,15 @@ def scored_part(record: Record) -> str | None:
 
 
 def certificates(records: Sequence[Record]) -> Table:
-    """The Lyapunov function against the theorem's bound: the worst seed of each."""
+    """The Lyapunov function against the theorem's bound: the worst seed of each, or why there is
+    no bound."""
 
     def row(family: Family) -> tuple[str, ...]:
         made = [record.summary.get("certificate") for record in family.records]
         known = [certificate for certificate in made if certificate is not None]
         if len(known) < len(made):
-            return family.method, alpha_label(family.alpha), "no guarantee", "", ""
+            reason = family.records[0].summary.get("no_certificate")
+            return family.method, alpha_label(family.alpha), reason or "no guarantee", "", ""
         worst = max(known, key=lambda certificate: certificate["worst_ratio"])
         ratio, holds = f"{worst['worst_ratio']:.3f}", "yes" if worst["holds"] else "no"
         return family.method, alpha_label(family.alpha), ratio, str(worst["worst_round"]), holds

@@ -155,16 +155,17 @@ function theory(view) {
   const { choice } = view;
   const traces = [];
   for (const line of view.lines) {
-    if (!line.y.lyapunov_bound) continue;
-    const [psi, bound] = [line.y.lyapunov[0], line.y.lyapunov_bound[0]];
+    if (!line.y.lyapunov) continue;
+    const [psi, bound] = [line.y.lyapunov[0], line.y.lyapunov_bound?.[0]];
     const style = { color: view.colour(line.method), dash: view.dash(line.alpha), width: 2 };
     if (choice.theory === "ratio") {
+      if (!bound) continue;
       const ratio = psi.map((value, k) => (bound[k] > 1e-290 ? value / bound[k] : null));
       traces.push(curve(line, line.x.rounds, ratio, style, "Ψ / bound %{y:.3~g} at round %{x}<extra>%{fullData.name}</extra>"));
       continue;
     }
     traces.push(curve(line, line.x.rounds, psi, style, "Ψ = %{y:.3~g} at round %{x}<extra>%{fullData.name}</extra>"));
-    traces.push(curve(line, line.x.rounds, bound, { ...style, color: faded(style.color, 0.45), width: 5, dash: "solid" },
+    if (bound) traces.push(curve(line, line.x.rounds, bound, { ...style, color: faded(style.color, 0.45), width: 5, dash: "solid" },
       "bound %{y:.3~g} at round %{x}<extra>%{fullData.name}</extra>"));
   }
   const limit = {

@@ -164,7 +164,7 @@ class Page {
     const shown = {
       convergence: all.some((line) => line.ran > 0),
       acceleration: problem.levels.length > 0 && alphas.size > 1,
-      theory: all.some((line) => line.y.lyapunov_bound),
+      theory: all.some((line) => line.y.lyapunov && line.ran > 0),
       clients: "client" in table,
       constants: "gamma" in table,
       cost: alphas.size > 1 && all.some((line) => line.scores.personal),

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from scafflix import memory
+from scafflix import machine
 
 BLOCK = 2**26
 
@@ -34,7 +34,7 @@ def mapped() -> int:
 
 
 def test_a_block_of_a_round_is_not_asked_of_the_system() -> None:
-    memory.keep_blocks()
+    machine.keep_blocks()
     before = mapped()
     block = np.empty(BLOCK, np.uint8)
     assert mapped() - before < BLOCK
@@ -42,9 +42,9 @@ def test_a_block_of_a_round_is_not_asked_of_the_system() -> None:
 
 
 def test_a_block_larger_than_a_rounds_is_given_back() -> None:
-    memory.keep_blocks()
+    machine.keep_blocks()
     before = mapped()
-    block = np.empty(2 * memory.BLOCK, np.uint8)
-    assert mapped() - before >= 2 * memory.BLOCK
+    block = np.empty(2 * machine.BLOCK, np.uint8)
+    assert mapped() - before >= 2 * machine.BLOCK
     del block
     assert mapped() <= before

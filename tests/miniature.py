@@ -6,22 +6,29 @@ Sizes are shared, so that a round is compiled once for many tests.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 from numpy.typing import NDArray
 
 import scafflix as sx
-from scafflix.cohorts.evaluation import evaluate
+from scafflix.cohorts.evaluation import Home, evaluate
+from scafflix.cohorts.schedule import Schedule
 from scafflix.cohorts.store import Store
-from scafflix.cohorts.training import Schedule, Trained, train
+from scafflix.cohorts.training import Trained, train
 from scafflix.data.federation import Examples, Federation
 from scafflix.gradients import Exact, Gradient
-from scafflix.methods import METHODS, PACED, Method
+from scafflix.methods import METHODS, Client, Method, parameters
+from scafflix.methods.method import take_mixture
 from scafflix.models.dense import dense
+from scafflix.personalization import Personalization, Start
+from scafflix.record import Record
 from scafflix.theory import without_theory
 
 FEATURES, CLASSES = 5, 3
@@ -63,12 +70,12 @@ def federation(clients: int = N) -> Federation:
 
 
 @cache
-def problem(hidden: tuple[int, ...] = (), l2: float = L2, clients: int = N) -> sx.NetworkProblem:
+def problem(hidden: tuple[int, ...] = (), l2: float = L2, clients: int = N) -> sx.Problem:
     """Softmax regression, or a network with hidden layers."""
-    return sx.NetworkProblem(federation(clients), dense(FEATURES, CLASSES, hidden), l2)
+    return sx.Problem(federation(clients), dense(FEATURES, CLASSES, hidden), l2)
 
 
-def points(small: sx.NetworkProblem, seed: int = 0, scale: float = 0.5) -> Store:
+def points(small: sx.Problem, seed: int = 0, scale: float = 0.5) -> Store:
     """A random point for each client, to stand for x_i*."""
     random = np.random.default_rng(seed)
     store = Store(small.template, small.n)
@@ -91,13 +98,34 @@ def method(
     **options: Any,
 ) -> Method:
     """A method by name with chosen stepsizes."""
-    plan = without_theory(alpha, gamma, p, gradient or Exact())
-    known = {key: value for key, value in options.items() if key != "pace" or name in PACED}
-    return METHODS[name](plan, p=p, **known)
+    return method_of(METHODS[name], alpha, gamma, p, gradient, **options)
+
+
+def method_of(
+    make: Callable[..., Method],
+    alpha: NDArray[np.float64],
+    gamma: NDArray[np.float64],
+    p: float = 0.3,
+    gradient: Gradient | None = None,
+    **options: Any,
+) -> Method:
+    """A method with chosen stepsizes of those who take part, and those of the options that it
+    has."""
+    active = alpha > 0
+    plan = without_theory(alpha[active], gamma[active], p, gradient or Exact())
+    mu = np.full(len(plan.alpha), L2)
+    plan = replace(plan, constants=plan.constants._replace(mu=mu))
+    given = {"p": p, **options}
+    return make(plan, **{key: value for key, value in given.items() if key in parameters(make)})
+
+
+def person(small: sx.Problem, alpha: NDArray[np.float64], x_star: Store | None) -> Personalization:
+    """Shares and points as they are given, from the start of seed 0."""
+    return Personalization(alpha, x_star, start=Start(small.start(0)))
 
 
 def run(
-    small: sx.NetworkProblem,
+    small: sx.Problem,
     chosen: Method,
     alpha: NDArray[np.float64],
     x_star: Store | None,
@@ -105,7 +133,25 @@ def run(
 ) -> Trained:
     """Rounds from the start of seed 0, looked at only at the end."""
     asked = {"every": schedule.get("rounds", 1), **schedule}
-    return train(small, chosen, alpha, x_star, small.start(0), Schedule(**asked))
+    own = person(small, alpha, x_star)
+    return train(small, own, chosen, small.start(0), Schedule(**asked))
+
+
+def record(
+    small: sx.Problem,
+    chosen: Method,
+    alpha: NDArray[np.float64],
+    x_star: Store | None,
+    **options: Any,
+) -> Record:
+    """The same, as a user runs it."""
+    return sx.run(small, person(small, alpha, x_star), chosen, **options)
+
+
+def mixtures(alpha: NDArray[np.float64]) -> Home:
+    """Everyone takes home the mixture."""
+    one = np.ones(len(alpha), np.float32)
+    return Home(Partial(take_mixture), Client(alpha.astype(np.float32), one, None, one, one))
 
 
 def matrix(tree: Any) -> NDArray[np.float64]:

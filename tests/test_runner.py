@@ -1,21 +1,28 @@
+"""Runs by configuration: what the runner makes once, keeps, and refuses."""
+
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import miniature
 import numpy as np
 import pytest
-from miniature import ALPHA, CLASSES, FEATURES, N
 
+import miniature
 import scafflix as sx
-from scafflix import laboratory
-from scafflix.cohorts import recording
+from miniature import ALPHA, CLASSES, FEATURES, N
+from scafflix import durable, experiment
+from scafflix.building import build_model
+from scafflix.checkpoint import Checkpoints, Often
+from scafflix.cohorts import training
+from scafflix.cohorts.curvature import curvatures
 from scafflix.config import RunConfig, build
 from scafflix.data.federation import Examples, Federation
+from scafflix.engine import recording
+from scafflix.engine import run as running
 from scafflix.errors import ScafflixError
-from scafflix.laboratory import Laboratory, build_network
+from scafflix.experiment import Runner
 from scafflix.methods import METHODS
 from scafflix.models.dense import dense
 from scafflix.progress import Standing
@@ -34,12 +41,23 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def run(problem: sx.NetworkProblem = SMALL, **changes: Any) -> Record:
-    return sx.train_network(problem, **{**SETTINGS, **changes})
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of its own for every test, so that nothing outside is touched."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("SCAFFLIX_CACHE", str(folder))
+    return folder
+
+
+def run(problem: sx.Problem = SMALL, **changes: Any) -> Record:
+    return Runner(problem).run(config(**changes))
 
 
 def config(**changes: Any) -> RunConfig:
-    return build(RunConfig, {"data": "miniature", "model": "dense", **SETTINGS, **changes})
+    asked = {"data": "miniature", "model": "dense", **SETTINGS, **changes}
+    if asked.get("optima") == "none":  # which reads nothing of how they are looked for
+        asked = {key: value for key, value in asked.items() if not key.startswith("optima_")}
+    return build(RunConfig, asked)
 
 
 def refuse(*_: object, **__: object) -> None:
@@ -152,7 +170,7 @@ def test_a_validation_run_does_not_evaluate_test_data(monkeypatch: pytest.Monkey
 
 def test_clients_that_were_left_out_are_counted() -> None:
     fed = replace(miniature.federation(), left_out={"tiny": "too few", "empty": "none"})
-    made = run(sx.NetworkProblem(fed, dense(FEATURES, CLASSES, (6,))))
+    made = run(sx.Problem(fed, dense(FEATURES, CLASSES, (6,))))
     assert made.summary["n_left_out"] == 2
 
 
@@ -169,11 +187,11 @@ def test_a_method_that_needs_theory_is_one_sentence() -> None:
 
 
 def test_individual_stepsizes_are_those_of_the_curvature() -> None:
-    made = run(individual=True, stepsize=0.05)
+    runner, asked = Runner(SMALL), config(individual=True, stepsize=0.05)
+    made, own = runner.run(asked), runner.person(asked).x_star
+    curvature = curvatures(SMALL, own)
     np.testing.assert_allclose(
-        made.clients["gamma"],
-        0.05 * np.median(made.clients["curvature"]) / made.clients["curvature"],
-        rtol=1e-6,
+        made.clients["gamma"], 0.05 * np.median(curvature) / curvature, rtol=1e-6
     )
 
 
@@ -209,13 +227,31 @@ def test_a_warm_start_is_fedavg_at_alpha_one() -> None:
 def test_a_warm_start_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first = run(optima="warm", warmup=2)
     trained = []
-    train = laboratory.train
+    train = running.train
     monkeypatch.setattr(
-        laboratory, "train", lambda *a, **k: trained.append(a[1].name) or train(*a, **k)
+        running, "train", lambda *a, **k: trained.append(a[2].name) or train(*a, **k)
     )
     again = run(optima="warm", warmup=2)
     assert trained == ["scafflix"]
     np.testing.assert_array_equal(again.metrics["bits_up"], first.metrics["bits_up"])
+
+
+def test_a_warm_up_is_one_process_s_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCAFFLIX_CACHE", str(tmp_path))
+    held = []
+
+    def look(*_: object) -> None:
+        if not (tmp_path / "warm").exists():
+            (lock,) = (tmp_path / "locks").iterdir()
+            with pytest.raises(ScafflixError, match="in use by another process"):
+                durable.locked(lock, patience=0.0).__enter__()
+            held.append(lock.name)
+
+    Runner(SMALL).run(config(optima="warm", warmup=2), look)
+    (kept,) = (tmp_path / "warm").iterdir()
+    assert set(held) == {kept.name}
 
 
 def test_a_warm_up_that_diverges_is_one_sentence() -> None:
@@ -223,22 +259,44 @@ def test_a_warm_up_that_diverges_is_one_sentence() -> None:
         run(optima="warm", warmup=5, warmup_stepsize=1e20)
 
 
+def test_a_warm_start_has_its_own_checkpoints(tmp_path: Path) -> None:
+    asked = config(optima="warm", warmup=2)
+    kept = Checkpoints(tmp_path / "checkpoint", Often(rounds=1))
+    made = Runner(SMALL, kept).run(asked)
+    np.testing.assert_array_equal(
+        made.metrics["train_loss"], Runner(SMALL).run(asked).metrics["train_loss"]
+    )
+
+
+def test_a_warm_start_is_that_of_all_clients_whoever_takes_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # one is kept for any alpha; without a cohort, ten clients a round or as many as there are
+    sizes: list[int] = []
+    cohort_of = training.cohort_of
+    monkeypatch.setattr(training, "cohort_of", lambda *a: sizes.append(a[3]) or cohort_of(*a))
+    asked = config(optima="warm", warmup=1, alpha=[0.0, 0.0, *ALPHA[2:]])
+    Runner(SMALL).run(replace(asked, cohort=None))
+    assert sizes[0] == N
+    assert sizes[-1] == N - 2
+
+
 # what runs share
 
 
-def test_runs_of_one_laboratory_find_local_optima_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Laboratory(SMALL)
-    bench.run(config())
-    monkeypatch.setattr(laboratory, "local_optima", refuse)
-    bench.run(config(alpha=0.7, method="fedavg", p=0.5, seed=3))
+def test_runs_of_one_runner_find_local_optima_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = Runner(SMALL)
+    runner.run(config())
+    monkeypatch.setattr(experiment, "personalize", refuse)
+    runner.run(config(alpha=0.7, method="fedavg", p=0.5, seed=3))
 
 
 def test_a_cached_run_is_the_same_record_without_running(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Laboratory(SMALL)
-    first = bench.cached_run(config())
-    for name in ("train", "local_optima"):
-        monkeypatch.setattr(laboratory, name, refuse)
-    again = Laboratory(SMALL).cached_run(config())
+    runner = Runner(SMALL)
+    first = runner.cached_run(config())
+    monkeypatch.setattr(running, "train", refuse)
+    monkeypatch.setattr(experiment, "personalize", refuse)
+    again = Runner(SMALL).cached_run(config())
     assert again.config == first.config
     assert again.summary == first.summary
     for name, values in first.metrics.items():
@@ -249,8 +307,8 @@ def test_a_cached_run_is_the_same_record_without_running(monkeypatch: pytest.Mon
     "change", [{"seed": 1}, {"stepsize": 0.05}, {"alpha": 0.5}, {"rounds": 2}, {"pace": "expected"}]
 )
 def test_a_cached_run_is_not_taken_for_another(change: dict[str, Any]) -> None:
-    bench = Laboratory(SMALL)
-    first, other = bench.cached_run(config()), bench.cached_run(config(**change))
+    runner = Runner(SMALL)
+    first, other = runner.cached_run(config()), runner.cached_run(config(**change))
     assert not np.array_equal(first.metrics["train_loss"], other.metrics["train_loss"])
 
 
@@ -260,7 +318,7 @@ def test_a_cached_run_is_not_taken_for_one_with_other_alphas_in_the_same_file(
     file = tmp_path / "alpha.txt"
     for value in ("0.3", "0.8"):
         file.write_text("\n".join([value] * N))
-        made = Laboratory(SMALL).cached_run(config(alpha=str(file)))
+        made = Runner(SMALL).cached_run(config(alpha=str(file)))
         assert made.clients["alpha"].tolist() == [float(value)] * N
 
 
@@ -277,7 +335,7 @@ def test_a_run_on_disk_that_was_stopped_begins_anew() -> None:
 
     whole = run(store="memory")
     with pytest.raises(KeyboardInterrupt):
-        sx.train_network(SMALL, stop, **{**SETTINGS, "store": "disk"})
+        Runner(SMALL).run(config(store="disk"), stop)
     again = run(store="disk")
     np.testing.assert_array_equal(again.metrics["train_loss"], whole.metrics["train_loss"])
 
@@ -297,7 +355,7 @@ def test_a_run_on_disk_that_was_stopped_begins_anew() -> None:
         ({"p": "often"}, "p is 'often'"),
         ({"optima_stepsize": "big"}, "optima_stepsize is 'big'"),
         ({"pace": "slow"}, "pace is 'slow'"),
-        ({"part": "dev"}, "no dev data"),
+        ({"part": "dev"}, "part is 'dev'"),
         ({"cohort": 99}, "cohort is 99"),
         ({"alpha": 1.5}, "alpha is 1.5"),
     ],
@@ -305,8 +363,6 @@ def test_a_run_on_disk_that_was_stopped_begins_anew() -> None:
 def test_a_word_that_means_nothing_is_refused_before_the_first_round(
     change: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from scafflix.cohorts import training
-
     monkeypatch.setattr(training, "play", refuse)
     with pytest.raises(ScafflixError, match=words):
         run(**change)
@@ -315,8 +371,6 @@ def test_a_word_that_means_nothing_is_refused_before_the_first_round(
 def test_models_too_large_to_keep_are_refused_before_the_first_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from scafflix.cohorts import training
-
     monkeypatch.setattr(recording, "LARGEST_MODELS", 100)
     monkeypatch.setattr(training, "play", refuse)
     with pytest.raises(ScafflixError, match="run with keep global"):
@@ -343,12 +397,12 @@ def labels_of(labels: list[int]) -> Federation:
 @pytest.mark.parametrize("labels", [[0, 1, 2], [0, 5, 61], [1, 2, 3]])
 def test_a_dense_network_has_a_class_for_every_label(labels: list[int]) -> None:
     fed = labels_of(labels)
-    sx.NetworkProblem(fed, build_network("dense", fed))
+    sx.Problem(fed, build_model("dense", fed))
 
 
 def test_a_network_on_tables_gets_a_test_and_a_validation_part() -> None:
     asked = build(RunConfig, {"data": "iris", "clients": 3, "split": "shuffled", "model": "dense"})
-    parts = Laboratory.of(asked).problem.parts
+    parts = Runner.of(asked).problem.parts
     assert set(parts) == {"train", "test", "validation"}
     assert all((part.counts > 0).all() for part in parts.values())
     assert sum(part.counts.sum() for part in parts.values()) == 150
@@ -359,4 +413,4 @@ def test_a_network_on_tables_takes_the_intercept_that_is_asked_for() -> None:
         RunConfig,
         {"data": "iris", "clients": 3, "split": "shuffled", "model": "dense", "intercept": True},
     )
-    assert Laboratory.of(asked).problem.federation.dim == 5
+    assert Runner.of(asked).problem.federation.dim == 5

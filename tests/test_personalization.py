@@ -4,14 +4,14 @@ from importlib import import_module
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import reference
 import scafflix as sx
 from cases import ALPHA, SIZES, Case, problem
-from scafflix.personalize import mixture, read_alpha
+from scafflix.mixing import mixture
+from scafflix.personalization import read_alpha
 from scafflix.problem import Losses
 
 N = len(SIZES)
@@ -28,9 +28,11 @@ def test_local_gradients_vanish_by_the_reference(case: Case) -> None:
 
 
 def test_the_reported_gradient_norms_are_those_at_the_local_optima(case: Case) -> None:
-    gradients = np.asarray(jax.jit(Losses.gradients)(case.problem.losses, case.person.x_star[None]))
+    with jax.enable_x64(True):
+        found = jax.jit(Losses.gradients)(case.problem.losses, case.person.x_star[None])
+    gradients = np.asarray(found)
     norms = np.linalg.norm(gradients.reshape(N, -1), axis=1)
-    np.testing.assert_allclose(case.person.gradient_norm, norms, atol=1e-13)
+    np.testing.assert_allclose(case.person.quality["local_grad_norm"], norms, atol=1e-13)
 
 
 def badly_scaled() -> sx.data.Federation:
@@ -58,12 +60,12 @@ def test_local_optima_of_separable_data_with_little_regularization_are_found() -
 
 
 def test_alpha_0_gives_exactly_the_local_optimum(case: Case) -> None:
-    x = 1e6 * jnp.ones(case.problem.shape)
+    x = 1e6 * np.ones(case.problem.shape)
     np.testing.assert_array_equal(case.person.at(0.0).mix(x), case.person.x_star)
 
 
 def test_alpha_1_gives_exactly_the_global_model(case: Case) -> None:
-    x = jnp.full(case.problem.shape, 0.3)
+    x = np.full(case.problem.shape, 0.3)
     expected = np.broadcast_to(x, case.person.x_star.shape)
     np.testing.assert_array_equal(case.person.at(1.0).mix(x), expected)
 
@@ -84,7 +86,7 @@ def test_clients_with_alpha_0_do_not_take_part(logistic_case: Case) -> None:
     assert logistic_case.person.at([0.0, 0.5, 0.0, 1e-9, 1.0]).active.tolist() == [1, 3, 4]
 
 
-@pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan"), float("inf"), None, "1.5", "nan"])
+@pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan"), float("inf"), "1.5", "nan"])
 def test_alpha_outside_0_and_1_is_refused(alpha: object) -> None:
     with pytest.raises(sx.ScafflixError, match=r"alpha is .* must lie between 0 .* and 1"):
         read_alpha(alpha, N)  # type: ignore[arg-type]
@@ -95,13 +97,13 @@ def test_the_first_client_whose_alpha_is_wrong_is_named() -> None:
         read_alpha([0.1, 0.2, 2.0, 0.3, -1.0], N)
 
 
-@pytest.mark.parametrize("alpha", [[0.5, 0.5], [0.5] * 6, [], [[0.5] * 5]])
+@pytest.mark.parametrize("alpha", [[0.5, 0.5], [0.5] * 6, []])
 def test_an_alpha_of_the_wrong_length_is_refused(alpha: list[float]) -> None:
     with pytest.raises(sx.ScafflixError, match=f"has {np.size(alpha)} values.* 5 clients"):
         read_alpha(alpha, N)
 
 
-@pytest.mark.parametrize("alpha", ["much", ["a", "b", "c", "d", "e"]])
+@pytest.mark.parametrize("alpha", [None, "much", ["a", "b", "c", "d", "e"]])
 def test_an_alpha_that_is_no_number_is_refused(alpha: object) -> None:
     with pytest.raises(sx.ScafflixError, match=r"alpha is .*number"):
         read_alpha(alpha, N)  # type: ignore[arg-type]
@@ -143,6 +145,6 @@ def test_a_local_optimum_that_is_not_found_names_its_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # nothing short of a gradient that is exactly 0 will do
-    monkeypatch.setattr(import_module("scafflix.personalize"), "TOLERANCE", 0.0)
+    monkeypatch.setattr(import_module("scafflix.personalization"), "TOLERANCE", 0.0)
     with pytest.raises(sx.ScafflixError, match=r"local optimum of client client-\d was not found"):
         sx.personalize(problem("logistic"), 0.5)

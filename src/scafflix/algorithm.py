@@ -1,0 +1,106 @@
+"""Algorithm 1 of the paper, lines 1 to 18, for any method and any arrays.
+
+This is the one place where the order of things is written down, to be read beside the paper; it
+is plain Python and not fast. The simulator's compiled loops are tested to equal it, and the two
+sides of a federation call `local_steps` and `communicate` themselves.
+
+The paper flips a coin after every step, one coin for all clients. Its first 1 comes at the K-th
+flip with K ~ Geometric(p), so that a round is K local steps and then a communication: the loop
+here is over rounds, and K is drawn beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from scafflix.methods.method import Client, Local, Message, Method, Number, Point, Points, State
+
+Gradient = Callable[[Points, int], Points]  # (points asked about, step) -> estimates at them
+
+
+class Round(NamedTuple):
+    """Who takes part, how many local steps each makes, and what their compressors draw from."""
+
+    steps: int  # K
+    cohort: Sequence[int]
+    keys: Mapping[int, Any] = {}  # of the compressor, for each client of the cohort
+    own_steps: Mapping[int, int] = {}  # K_i, for a method whose clients stop by themselves
+
+
+class Outcome(NamedTuple):
+    """The server and the private states of the clients after the last round."""
+
+    server: State
+    states: list[State]
+
+
+def run(
+    method: Method,
+    clients: Sequence[Client],  # line 1: gamma_i, alpha_i; line 3: x_i*
+    x0: Point,  # line 1
+    h0: Sequence[Point],  # line 1, with sum_i alpha_i h_i = 0
+    gradient: Callable[[int, int, Points, int], Points],  # (client, round, points, step)
+    rounds: Sequence[Round],
+) -> Outcome:
+    """All of it."""
+    server = method.init_server(x0)  # line 1
+    states = [method.init_client(client, x0, h) for client, h in zip(clients, h0, strict=True)]
+    for r, (K, cohort, keys, own) in enumerate(rounds):  # lines 4 and 5
+        sent = method.broadcast(server)
+        reached: dict[int, Local] = {}
+        for i in cohort:  # line 6
+
+            def ask(points: Points, step: int, i: int = i, r: int = r) -> Points:
+                return gradient(i, r, points, step)
+
+            reached[i] = local_steps(method, clients[i], states[i], sent, own.get(i, K), ask)
+        uploads = [
+            upload(method, clients[i], states[i], sent, reached[i], keys.get(i)) for i in cohort
+        ]
+        share = len(cohort) / len(clients)
+        server, after = communicate(method, server, weighted_mean(uploads), share)
+        for i in cohort:  # line 13; line 16 for the others
+            states[i] = method.commit(clients[i], states[i], sent, reached[i], after, own.get(i, K))
+    return Outcome(server, states)  # lines 17 and 18
+
+
+def local_steps(
+    method: Method, client: Client, state: State, sent: Any, steps: int, gradient: Gradient
+) -> Local:
+    """Lines 7 to 9, and 15, at one client until it communicates."""
+    local = method.begin(client, state, sent)
+    for step in range(steps):
+        points = method.asks(client, state, sent, local)  # line 7: x~_i
+        g = gradient(points, step)  # line 8: g_i
+        local = method.local_step(client, state, sent, local, g)  # line 9: x_hat_i
+    return local
+
+
+def upload(
+    method: Method, client: Client, state: State, sent: Any, local: Local, key: Any = None
+) -> tuple[Message, Number]:
+    """Line 11, at the client: what it sends, as it arrives, and how much it weighs."""
+    message, weight = method.upload(client, state, sent, local)
+    if method.compressor is not None:
+        message = method.compressor.apply(key, message)
+    return message, weight
+
+
+def weighted_mean(uploads: Sequence[tuple[Message, Number]]) -> Message:
+    """Line 11, at the server: sum_j w_j m_j / sum_j w_j; line 2 is the inverse of that total."""
+    total = sum(weight for _, weight in uploads)
+
+    def mean(*leaves: Any) -> Any:
+        parts = zip(uploads, leaves, strict=True)
+        return sum((weight / total) * leaf for (_, weight), leaf in parts)
+
+    return jax.tree.map(mean, *(message for message, _ in uploads))
+
+
+def communicate(method: Method, server: State, mean: Message, share: Number) -> tuple[State, Any]:
+    """Lines 11 and 12 at the server: its next state, and what all clients receive."""
+    server = method.combine(server, mean, share)
+    return server, method.broadcast(server)

@@ -1,0 +1,245 @@
+"""What the commands that compute do."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scafflix import config as configuration
+from scafflix import experiment, reproduction, tuning
+from scafflix.checkpoint import Checkpoints
+from scafflix.cli.display import in_words, progress, show, show_facts, tell, wrote
+from scafflix.config import CompareConfig, RunConfig, Scale, TuneConfig
+from scafflix.engine.compilation import keep_programs
+from scafflix.errors import ScafflixError
+from scafflix.job import Asked, Job, begin
+from scafflix.machine import use_all_cores
+from scafflix.models import is_network
+from scafflix.progress import Progress as Report
+from scafflix.progress import Standing
+from scafflix.record import Record, file_name
+from scafflix.report import tables
+from scafflix.report.curves import alpha_label
+from scafflix.report.table import Table
+
+
+def prepare() -> None:
+    """Make the most of the machine, and of what was compiled before."""
+    use_all_cores()
+    keep_programs()
+
+
+def work(asked: Asked, folder: Path, force: bool = False) -> None:
+    """Do what was asked for, from the start or from where it was stopped."""
+    prepare()
+    with begin(asked, folder, force=force) as job:
+        if job.announced:
+            tell("resuming", f"{folder} continues where it was stopped")
+        WORK[asked.command](job, **asked.arguments)
+
+
+def _run(job: Job, config: dict[str, Any]) -> None:
+    asked = configuration.build(RunConfig, config)
+    with progress(asked.method) as (report,):
+        record = experiment.execute(asked, report, job.checkpoints)
+    with job.output() as aside:
+        record.write(aside)
+    if is_network(asked.model):
+        _print_network_summary(record)
+    else:
+        _print_summary(record)
+    wrote("record", job.folder)
+    _refuse_divergence(record, job.folder)
+
+
+def _compare(job: Job, config: dict[str, Any], title: str) -> None:
+    wanted, folder = configuration.build(CompareConfig, config), job.folder
+    with progress("comparing") as (report,):
+        records = experiment.compare(wanted, report, job.checkpoints)
+    # drawing takes a second to import: only once there is something to draw
+    from scafflix.report import accuracy, curves, figures, page
+
+    with job.output() as aside:
+        for number, record in enumerate(records):
+            asked, alpha = record.config, alpha_label(record.config["alpha"])
+            words = (asked["method"], asked["stepsize"], alpha, asked["seed"])
+            # numbered: two files or vectors of alphas may have the same label
+            name = file_name(f"{number:03d}-{'-'.join(map(str, words))}")
+            (aside / "runs" / name).mkdir(parents=True)
+            record.write(aside / "runs" / name)
+        curves.write_csv(records, aside / "curves.csv")
+        if is_network(wanted.model):
+            panel = accuracy.panel(title, records)
+            figures.save(accuracy.figure([panel]), aside, "figure")
+            made = [accuracy.table(panel, accuracy.BRIEF)]
+        else:
+            figures.save(figures.convergence(records), aside, "figure")
+            made = [tables.to_target(records, wanted.target), tables.scores(records)]
+        page.write(records, aside / "report.html", title, wanted.target)
+    for table in made:
+        show(table)
+    wrote("figure", folder / "figure.png")
+    wrote("report", folder / "report.html")
+
+
+def _tune(job: Job, config: dict[str, Any]) -> None:
+    wanted, folder = configuration.build(TuneConfig, config), job.folder
+    with progress("tuning") as (report,):
+        tuned = tuning.tune(wanted, folder, report, job.checkpoints)
+    from scafflix.report import grids
+
+    with job.output() as aside:
+        grids.write_csv(tuned, aside / "tune.csv")
+        for method, record in tuned.winners.items():
+            place = aside / "winners" / file_name(method)
+            place.mkdir(parents=True)
+            record.write(place)
+    show(grids.grid(tuned))
+    show(grids.winners(tuned))
+    wrote("record", folder)
+
+
+def _reproduce(job: Job, name: str, scale: str, changes: dict[str, str]) -> None:
+    if name == "fig1":
+        _reproduce_fig1(job)
+        return
+    with progress(name) as (report,):
+        panels = reproduction.reproduce(name, Scale(scale), changes, report, job.checkpoints)
+    from scafflix.report import accuracy, figures
+
+    with job.output() as aside:
+        figures.save(accuracy.figure(panels), aside, name)
+        accuracy.write_csv(panels, aside / f"{name}.csv")
+        accuracy.write_tables(panels, aside, name)
+    for panel in panels:
+        show(accuracy.table(panel, accuracy.BRIEF))
+    wrote("figure", job.folder / f"{name}.png")
+
+
+def _reproduce_fig1(job: Job) -> None:
+    """Convex problems: every seed and alpha in one sweep, with certificates."""
+    name = "fig1"
+    settings = experiment.figure_settings(name)
+    panels = settings.pop("panels")
+    configs = [configuration.build(CompareConfig, {**settings, "data": data}) for data in panels]
+    with progress(*panels) as reports:
+        records = _compare_all(configs, reports, job.checkpoints)
+    from scafflix.report import curves, figures
+
+    with job.output() as aside:
+        figures.save(figures.convergence(records, methods=("scafflix", "gd")), aside, name)
+        figures.save(
+            figures.convergence(records, methods=("scafflix", "scafflix:common")),
+            aside,
+            f"{name}_stepsizes",
+        )
+        curves.write_csv(records, aside / f"{name}.csv")
+        summaries = json.dumps([_facts(record) for record in records], indent=1)
+        (aside / f"{name}_runs.json").write_text(summaries + "\n")
+    show(tables.by_panel(records, configs[0].target))
+    wrote("figure", job.folder / f"{name}.png")
+
+
+def _compare_all(
+    configs: list[CompareConfig], reports: list[Report], checkpoints: Checkpoints
+) -> list[Record]:
+    """Two panels at a time: compiling hardly uses a second core."""
+    stopped = threading.Event()
+
+    def compare_panel(config: CompareConfig, report: Report) -> list[Record]:
+        def report_or_stop(done: int, total: int, state: Standing | str) -> None:
+            if stopped.is_set():
+                raise KeyboardInterrupt
+            report(done, total, state)
+
+        place = checkpoints.within(file_name(config.data))
+        return experiment.compare(config, report_or_stop, place, scores=False)
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        try:
+            return list(itertools.chain(*pool.map(compare_panel, configs, reports)))
+        except BaseException:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def plan(config: RunConfig) -> None:
+    """What theory says before anything runs."""
+    prepare()
+    made = experiment.forecast(config)
+    show_facts("Plan", made.facts)
+    header = ("method", "p", "zeta", "iterations", "rounds", "megabytes")
+    rows = [tuple(map(in_words, row)) for row in made.methods]
+    show(Table(f"Predicted for Psi <= {made.epsilon:g}", header, rows))
+
+
+WORK: dict[str, Callable[..., None]] = {
+    "run": _run,
+    "compare": _compare,
+    "tune": _tune,
+    "reproduce": _reproduce,
+}
+
+
+def _facts(record: Record) -> dict[str, Any]:
+    names = ("method", "seed", "p", "zeta", "kappa_max", "final_gap", "certificate")
+    return {"data": record.config["data"], "alpha": record.config["alpha"]} | {
+        name: record.summary[name] for name in names
+    }
+
+
+def _print_summary(record: Record) -> None:
+    summary, clients = record.summary, record.clients
+    shown = (
+        "method n_clients n_active cohort dim p zeta kappa_max gamma_min gamma_max rounds "
+        "iterations final_gap predicted_rounds seconds compile_seconds"
+    )
+    facts = {name: summary[name] for name in shown.split()}
+    certificate = summary["certificate"]
+    if certificate is None:
+        facts["certificate"] = f"none: {summary['no_certificate']}"
+    else:
+        verdict = "holds" if certificate["holds"] else "exceeded"
+        ratio, at = certificate["worst_ratio"], certificate["worst_round"]
+        facts["certificate"] = f"{verdict}: Psi / bound at most {ratio:.3f} (round {at})"
+    part = "test" if "test_local" in clients else "train"
+    worst = np.nanmin if summary["metric"] == "accuracy" else np.nanmax
+    for kind in ("local", "global", "personal"):
+        scores = clients[f"{part}_{kind}"]
+        words = f"mean {np.nanmean(scores):.4g}, worst client {worst(scores):.4g}"
+        facts[f"{part} {summary['metric']}, {kind}"] = words
+    show_facts("Run", facts)
+
+
+def _print_network_summary(record: Record) -> None:
+    summary = record.summary
+    shown = (
+        "method n_clients n_left_out cohort dim p gamma_min gamma_median gamma_max "
+        "warmup_rounds rounds iterations seconds compile_seconds"
+    )
+    show_facts("Run", {name: summary[name] for name in shown.split()})
+    for part, kinds in summary["scores"].items():
+        header = ("models", "over examples", "over clients", "std", "10th percentile", "worst")
+        names = ("examples", "clients", "std", "p10", "worst")
+        rows = [(kind, *(f"{found[name]:.4f}" for name in names)) for kind, found in kinds.items()]
+        title = f"{part.capitalize()} {summary['metric']}"
+        show(Table(title, header, rows))
+
+
+def _refuse_divergence(record: Record, folder: Path) -> None:
+    """Say so once what was good is written."""
+    diverged = record.summary.get("diverged")
+    if diverged is not None:
+        raise ScafflixError(
+            f"{record.config['method']} diverged in round {diverged['round']} at client "
+            f"{diverged['client']} (loss {in_words(diverged['loss'])} on its batches); {folder} "
+            "holds the last good model. Use a smaller stepsize."
+        )

@@ -1,0 +1,151 @@
+"""Flower's SuperLink with two doors: one for nodes, one for its operator.
+
+On the public address only the paths of Flower's Fleet interface are answered. Its Control interface
+(hand in a run, register a node) and its Runtime interface (what a ServerApp asks for) are on a port
+of the loopback, where both want the secret of the operator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hmac
+import os
+from collections.abc import Sequence
+from logging import WARNING
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi.routing import APIRoute
+from flwr.common.constant import (
+    ACCESS_TOKEN_KEY,
+    FLWR_INTERNAL_GRPC_CONTROL_API,
+    FLWR_INTERNAL_GRPC_FLEET_API,
+    ISOLATION_MODE_PROCESS,
+    TRANSPORT_TYPE_GRPC_RERE,
+)
+from flwr.supercore import log
+from flwr.supercore.auth.typing import AccountInfo
+from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
+from flwr.supercore.http_logging import get_uvicorn_log_config
+from flwr.supercore.logger import console_handler
+from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
+from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
+from flwr.superlink.config_loader import SuperLinkLifespanConfig
+from flwr.superlink.main import create_app
+from flwr.superlink.routers.fleet.router import router as fleet
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from scafflix_flower import executor, replies
+
+LOOPBACK = "127.0.0.1"
+FOR_NODES = frozenset(route.path for route in fleet.routes if isinstance(route, APIRoute))
+
+
+class NodesOnly:
+    """The app as nodes see it: every path that is not of the Fleet interface is absent."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http" and scope["path"] in FOR_NODES:
+            status = replies.refusal_of(Headers(scope=scope))
+            app = self.app if status is None else PlainTextResponse("", status_code=status)
+            await app(scope, receive, send)
+        elif scope["type"] == "http":
+            log(WARNING, "Refused %r from %s: not for nodes", scope["path"], scope["client"])
+            refusal = PlainTextResponse("Only nodes are served here.\n", status_code=404)
+            await refusal(scope, receive, send)
+        else:
+            await send({"type": "websocket.close"})
+
+
+class OperatorOnly(NoOpControlAuthnPlugin):
+    """Control requests must bear the operator's secret."""
+
+    def __init__(self, secret: bytes) -> None:
+        super().__init__()
+        self.secret = secret
+
+    def validate_tokens_in_metadata(
+        self, metadata: Sequence[tuple[str, str | bytes]]
+    ) -> tuple[bool, AccountInfo | None]:
+        given = str(dict(metadata).get(ACCESS_TOKEN_KEY, "")).encode()
+        if not hmac.compare_digest(given, self.secret):
+            return False, None
+        return super().validate_tokens_in_metadata(metadata)
+
+    def refresh_tokens(
+        self, metadata: Sequence[tuple[str, str | bytes]]
+    ) -> tuple[Sequence[tuple[str, str | bytes]] | None, AccountInfo | None]:
+        return None, None
+
+
+def superlink(secret: bytes, *, node_keys: bool) -> ASGIApp:
+    """Flower's app, whole."""
+    for name in (FLWR_INTERNAL_GRPC_CONTROL_API, FLWR_INTERNAL_GRPC_FLEET_API):
+        os.environ.pop(name, None)  # would open further doors
+    config = SuperLinkLifespanConfig(
+        control_address="",
+        health_server_address=None,
+        host=LOOPBACK,
+        port=0,
+        insecure=True,
+        certificates=None,
+        superexec_auth_secret=secret,
+        authn_plugin=OperatorOnly(secret),
+        event_log_plugin=None,
+        fleet_event_log_plugin=None,
+        enable_event_log=False,
+        artifact_provider=None,
+        enable_supernode_auth=node_keys,
+        fleet_api_type=TRANSPORT_TYPE_GRPC_RERE,
+        fleet_api_address=None,
+        simulation=False,
+        ssl_ca_certfile=None,
+        ssl_certfile=None,
+        ssl_keyfile=None,
+        database=FLWR_IN_MEMORY_DB_NAME,
+        isolation=ISOLATION_MODE_PROCESS,  # apps are started by our executor, not by Flower
+        runtime_dependency_install=False,
+    )
+    return create_app(config, SuperLinkLifespan)
+
+
+async def serve(app: ASGIApp, control_port: int, **public: Any) -> None:
+    """Both doors, until a signal: the later server passes it on to the earlier."""
+    logs = get_uvicorn_log_config(console_handler.level)
+    at_nodes = uvicorn.Config(NodesOnly(app), log_config=logs, **public)
+    at_home = uvicorn.Config(
+        app, host=LOOPBACK, port=control_port, log_config=logs, lifespan="off", access_log=False
+    )
+    await asyncio.gather(uvicorn.Server(at_nodes).serve(), uvicorn.Server(at_home).serve())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--control-port", type=int, required=True)
+    parser.add_argument("--secret-file", type=Path, required=True)
+    parser.add_argument("--certificates", type=Path, help="server.crt and server.key: TLS")
+    parser.add_argument("--node-keys", action="store_true", help="only registered nodes")
+    asked = parser.parse_args()
+    tls: dict[str, Any] = {}
+    if asked.certificates is not None:
+        tls = {"ssl_certfile": asked.certificates / "server.crt"}
+        tls |= {"ssl_keyfile": asked.certificates / "server.key"}
+    replies.take_only_own_replies()
+    app = superlink(asked.secret_file.read_bytes(), node_keys=asked.node_keys)
+    executor.start("server", asked.control_port, asked.secret_file)
+    asyncio.run(serve(app, asked.control_port, host=asked.host, port=asked.port, **tls))
+
+
+if __name__ == "__main__":
+    main()

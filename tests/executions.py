@@ -1,0 +1,40 @@
+"""What all executions of a method share: who takes part, K, and gradients at several points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from scafflix.algorithm import Round
+from scafflix.cohorts.training import cohort_of
+from scafflix.engine import streams
+from scafflix.engine.batch import own_steps, uniforms
+from scafflix.engine.streams import Stream
+from scafflix.methods import Client, Method
+
+
+def schedule(
+    method: Method, clients: Client, seed: int, rounds: int, cohort: int | None = None
+) -> list[Round]:
+    """The rounds of a seed, as every execution draws them."""
+    n = len(clients.alpha)
+    steps = method.local_steps(streams.uniforms(seed, Stream.COIN, 0, rounds))
+    key = streams.key(seed, Stream.COMPRESSION)
+    made = []
+    for r, K in enumerate(steps.tolist()):
+        chosen = range(n) if cohort is None else cohort_of(seed, r, np.arange(n), cohort).tolist()
+        keys = {i: jax.random.fold_in(jax.random.fold_in(key, r), i) for i in chosen}
+        own: dict[int, int] = {}
+        if method.own_steps is not None:
+            drawn = own_steps(method, clients, K, uniforms(seed, r, np.arange(n), n))
+            own = {i: int(drawn[i]) for i in chosen}
+        made.append(Round(K, chosen, keys, own))
+    return made
+
+
+def several(gradient: Callable[[Any], Any], points: Any) -> Any:
+    """The gradient at a point, or at each point of a tuple."""
+    return tuple(map(gradient, points)) if isinstance(points, tuple) else gradient(points)

@@ -1,0 +1,126 @@
+"""A method that no paper has: it uses every freedom of the contract at once.
+
+Its states do not start at zero, two points go down and two come up, a client goes on from a point
+of its own, asks about two points on one sample, stops by itself, weighs by its examples, and takes
+home a model of its own; messages are changed on their way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+
+from scafflix.methods.method import Client, Compressor, Method, Number, Point, geometric
+from scafflix.mixing import mix
+from scafflix.theory import NO_RATE, Plan
+
+
+class State(NamedTuple):
+    v: Point
+    c: Point
+
+
+class Server(NamedTuple):
+    m: Point
+    x: Point
+
+
+class Sent(NamedTuple):
+    m: Point
+    x: Point
+
+
+class Local(NamedTuple):
+    x: Point
+    v: Point
+
+
+def init_client(client: Client, x0: Point, h0: Point) -> State:
+    return State(client.alpha * x0 + h0, (0.01 * client.examples) * x0)
+
+
+def init_server(x0: Point) -> Server:
+    return Server(0.2 * x0, x0)
+
+
+def broadcast(server: Server) -> Sent:
+    return Sent(server.m, server.x + 0.1 * server.m)
+
+
+def begin(client: Client, state: State, sent: Sent) -> Local:
+    return Local(0.9 * sent.x + 0.1 * state.v, state.v)
+
+
+def asks(client: Client, state: State, sent: Sent, local: Local) -> tuple[Point, Point]:
+    return mix(client.alpha, local.x, client.x_star), local.v
+
+
+def local_step(pull: Number, client: Client, state: State, sent: Sent, local: Local, g: Any) -> Any:
+    at_mixture, at_own = g
+    x = local.x - (0.5 * client.step * client.alpha) * at_mixture - pull * (local.x - sent.x)
+    v = local.v - (0.5 * client.gamma) * (at_own + pull * (local.v - sent.m) + 0.1 * state.c)
+    return Local(x, v)
+
+
+def upload(client: Client, state: State, sent: Sent, local: Local) -> tuple[Any, Number]:
+    return (local.x - sent.x, local.v - state.c), client.examples
+
+
+def combine(server: Server, mean: Any, share: Number) -> Server:
+    step, other = mean
+    return Server(0.5 * server.m + (0.1 * share) * other, server.x + step)
+
+
+def commit(
+    client: Client, state: State, sent: Sent, local: Local, after: Sent, steps: Number
+) -> State:
+    c = state.c + (0.1 / (client.clients * steps)) * (after.x - sent.x)
+    return State(local.v, 0.9 * c + 0.05 * local.x)
+
+
+def personal(client: Client, state: State, x: Point) -> Point:
+    return mix(client.alpha, x, state.v)
+
+
+def own_steps(client: Client, steps: Number, uniform: Number) -> Number:
+    return np.ceil(uniform * steps)
+
+
+def apply(key: Any, message: Any) -> Any:
+    """Somewhat larger or smaller, as the key will have it."""
+    factor = 0.75 + 0.5 * jax.random.uniform(key, dtype=jnp.float32)
+    return jax.tree.map(lambda leaf: leaf * factor.astype(leaf.dtype), message)
+
+
+def bits(message: Any) -> int:
+    return 7 * len(jax.tree.leaves(message))
+
+
+def made_up(plan: Plan, p: float = 0.4, pull: float = 0.05) -> Method:
+    return Method(
+        name="made_up",
+        settings={"p": p, "pull": pull},
+        gamma=plan.gamma,
+        limit=plan.gamma,
+        p=p,
+        rate=NO_RATE,
+        gradient=plan.gradient,
+        made_for=plan.made_for,
+        init_client=Partial(init_client),
+        init_server=Partial(init_server),
+        broadcast=Partial(broadcast),
+        begin=Partial(begin),
+        asks=Partial(asks),
+        local_step=Partial(local_step, pull),
+        upload=Partial(upload),
+        combine=Partial(combine),
+        commit=Partial(commit),
+        personal=Partial(personal),
+        local_steps=Partial(geometric, p),
+        own_steps=Partial(own_steps),
+        compressor=Compressor(Partial(apply), Partial(bits)),
+    )

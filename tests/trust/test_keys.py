@@ -1,0 +1,264 @@
+"""Every key is read or refused: none is silently ignored.
+
+A key that the chosen model, method or command does not read is refused in one sentence that says
+for what it is, whatever its value; every other key changes the data or the record of the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scafflix import foresight
+from scafflix.building import build_problem, served
+from scafflix.config import (
+    PARAMETERS,
+    WARM,
+    CompareConfig,
+    ProblemConfig,
+    RunConfig,
+    TuneConfig,
+    build,
+)
+from scafflix.errors import ScafflixError
+from scafflix.experiment import Runner, compare, forecast
+from scafflix.methods import METHODS, find, parameters
+from scafflix.record import Record
+from scafflix.tuning import tune
+
+IRIS: dict[str, Any] = {
+    "data": "iris",
+    "clients": 4,
+    "split": "dirichlet:0.5",
+    "scale": "standard",
+    "test": 0.2,
+    "validation": 0.2,
+    "model": "softmax",
+}
+RUN = {**IRIS, "alpha": 0.5, "rounds": 3, "p": 0.5}
+OPTIMA = {"optima_stepsize": 0.1, "optima_batch": 4, "optima_steps": 10}
+NETWORK = {**RUN, "model": "dense", "cohort": 2, "batch": 4, "min_examples": 4, **OPTIMA}
+KINDS: dict[str, dict[str, Any]] = {
+    "linear": RUN,
+    "sampled": {**RUN, "cohort": 2},
+    "network": NETWORK,
+    "warm": {**NETWORK, "optima": "warm", "warmup": 2},
+    "without optima": {key: NETWORK[key] for key in NETWORK if key not in OPTIMA}
+    | {"optima": "none", "alpha": 1.0},
+}
+KEYS = {entry.name: entry for entry in fields(RunConfig)}
+OF_DATA = [entry.name for entry in fields(ProblemConfig) if entry.name != "model_seed"]
+OF_RUNS = [name for name in KEYS if name not in OF_DATA]
+
+# another value of each key, and values that nothing takes
+OTHER: dict[str, Any] = {
+    "data": "wine", "clients": 5, "split": "shuffled", "features": 7, "label": "b",
+    "scale": "maxabs", "intercept": True, "test": 0.3, "validation": 0.3, "min_examples": 20,
+    "data_seed": 1, "model": "linear", "l2": 0.5, "smoothness": "bound", "model_seed": 1,
+    "rounds": 4, "p": 0.25, "batch": 3, "noise": 0.5, "epsilon": 0.5, "start": "zeros",
+    "h0": "warm", "strict": True, "pace": "actual", "part": "validation", "cohort": 3,
+    "individual": True, "every": 2, "optima": "warm", "optima_stepsize": 0.2,
+    "optima_batch": 5, "optima_steps": 20, "warmup": 3, "warmup_stepsize": 0.2, "store": "disk",
+    "keep": "global", "method": "fedavg", "alpha": 0.25, "stepsize": 0.01, "seed": 1,
+}  # fmt: skip
+NONSENSE: dict[type, Any] = {str: "banana", int: -3, float: -3.0, bool: True}
+HARMLESS = {
+    "strict": "refuses stepsizes that theory does not cover, and these are theory's",
+    "store": "says where states lie, not what they are",
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCAFFLIX_CACHE", str(tmp_path / "cache"))
+
+
+def config(kind: str, **changes: Any) -> RunConfig:
+    made: RunConfig = build(RunConfig, {**KINDS[kind], **changes})
+    return made
+
+
+def test_another_value_of_every_key_is_tried() -> None:
+    assert set(OTHER) == set(KEYS)
+    assert {*OF_DATA, *OF_RUNS} == set(KEYS)
+
+
+# refused
+
+
+UNREAD = [
+    (kind, name)
+    for kind in KINDS
+    for name, entry in KEYS.items()
+    if entry.metadata["only"] not in (None, *served(config(kind)))
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), UNREAD)
+def test_a_key_of_other_models_is_refused_whatever_its_value(kind: str, name: str) -> None:
+    entry = KEYS[name]
+    nonsense = NONSENSE[type(OTHER[name])]
+    for value in (OTHER[name], nonsense):
+        with pytest.raises(ScafflixError, match=f"^{name} is for {entry.metadata['only']}; with "):
+            foresight.check_keys(replace(config(kind), **{name: value}))
+
+
+def test_the_keys_of_the_issue_are_among_them() -> None:
+    unread = {kind: {name for other, name in UNREAD if other == kind} for kind in KINDS}
+    of_networks = {"individual", "optima", "optima_stepsize", "optima_batch", "optima_steps"}
+    of_networks |= {"warmup", "warmup_stepsize", "model_seed"}
+    assert unread["linear"] == {*of_networks, "every", "store"}
+    assert unread["sampled"] == of_networks
+    of_linear = {"noise", "epsilon", "start", "h0", "strict", "smoothness"}
+    assert unread["network"] == {*of_linear, "warmup", "warmup_stepsize"}
+    assert unread["warm"] == of_linear
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_hyperparameter_that_a_method_lacks_is_refused(method: str, name: str) -> None:
+    asked = replace(config("linear", p="auto"), method=method, **{name: OTHER[name]})
+    if name in parameters(find(method)):
+        foresight.check_keys(asked)
+        return
+    for value in (OTHER[name], "banana"):
+        with pytest.raises(ScafflixError, match=f"The method {method} has no {name}; leave it out"):
+            foresight.check_keys(replace(asked, **{name: value}))
+
+
+def test_the_methods_without_p_and_pace_are_these() -> None:
+    without = {name: set(PARAMETERS) - set(parameters(METHODS[name])) for name in METHODS}
+    assert without["gd"] == without["sgd"] == without["nesterov"] == {"p", "pace"}
+    assert without["fedavg"] == {"pace"}
+    assert without["scafflix"] == without["i_scaffnew"] == without["scaffnew"] == set()
+
+
+@pytest.mark.parametrize("method", ["gd", "sgd", "fedavg", "nesterov"])
+def test_warm_control_variates_are_refused_where_there_are_none(method: str) -> None:
+    with pytest.raises(ScafflixError, match=f"the method {method} has none; leave it out"):
+        foresight.check_keys(config("linear", p="auto", method=method, h0="warm"))
+
+
+def test_a_comparison_refuses_what_none_of_its_methods_reads() -> None:
+    asked = {**IRIS, "rounds": 2}
+    for name in ("p", "pace"):
+        with pytest.raises(ScafflixError, match=f"None of the methods has a {name}"):
+            compare(build(CompareConfig, {**asked, "methods": "gd", name: OTHER[name]}))
+    with pytest.raises(ScafflixError, match="None of the methods has control variates"):
+        compare(build(CompareConfig, {**asked, "methods": "gd,fedavg", "h0": "warm"}))
+
+
+def test_a_comparison_gives_a_key_to_the_methods_that_read_it() -> None:
+    asked = {**IRIS, "rounds": 2, "methods": "gd,scafflix", "alphas": "0.5", "h0": "warm", "p": 0.5}
+    gd, scafflix = compare(build(CompareConfig, asked))
+    assert (gd.config["h0"], gd.config["p"]) == ("zero", "auto")
+    assert (scafflix.config["h0"], scafflix.config["p"]) == ("warm", 0.5)
+    assert gd.metrics["bits_up"][0] == 0 < scafflix.metrics["bits_up"][0]
+
+
+@pytest.mark.parametrize("key", ["keep", "target"])
+def test_a_comparison_of_networks_refuses_what_it_does_not_read(key: str) -> None:
+    value = {"keep": "global", "target": 0.5}[key]
+    asked = build(CompareConfig, {**IRIS, "model": "dense", "methods": "fedavg", key: value})
+    with pytest.raises(ScafflixError, match=f"{key} is for comparisons of linear models"):
+        compare(asked)
+
+
+def test_a_search_refuses_the_part_that_it_chooses_itself(tmp_path: Path) -> None:
+    with pytest.raises(ScafflixError, match="part is for single runs and comparisons"):
+        tune(build(TuneConfig, {**IRIS, "part": "validation"}), tmp_path)
+
+
+def test_a_plan_refuses_a_cohort() -> None:
+    with pytest.raises(ScafflixError, match="Theory is about rounds of all clients"):
+        forecast(config("sampled"))
+
+
+# read
+
+
+@cache
+def problem_identity(name: str | None) -> dict[str, Any]:
+    values = {**IRIS, **({} if name is None else {name: OTHER[name]})}
+    if name == "model":
+        values["split"] = "shuffled"
+    return build_problem(build(RunConfig, values)).identity
+
+
+@pytest.mark.parametrize("name", [name for name in OF_DATA if name not in ("features", "label")])
+def test_a_key_of_the_data_or_the_model_changes_the_problem(name: str) -> None:
+    assert problem_identity(name) != problem_identity(None)
+
+
+@pytest.mark.parametrize("name", ["features", "label"])
+def test_a_key_of_some_files_changes_their_problem_and_is_refused_elsewhere(
+    name: str, tmp_path: Path
+) -> None:
+    table, text = tmp_path / "table.csv", tmp_path / "text.svm"
+    table.write_text("a,b,y\n" + "".join(f"{i},{i % 3},{i % 2}\n" for i in range(20)))
+    text.write_text("".join(f"{i % 2} 1:{i} 3:{i % 5}\n" for i in range(20)))
+    mine, other = (text, table) if name == "features" else (table, text)
+
+    def dimensions(file: Path, **changes: Any) -> tuple[Any, ...]:
+        asked = {"data": str(file), "clients": 2, "model": "softmax", **changes}
+        problem = build_problem(build(RunConfig, asked))
+        return problem.shape, problem.federation.train.labels.tolist()
+
+    assert dimensions(mine) != dimensions(mine, **{name: OTHER[name]})
+    with pytest.raises(ScafflixError, match=f"{name} is {OTHER[name]!r}, but .* leave {name} out"):
+        dimensions(other, **{name: OTHER[name]})
+
+
+RUNNERS: dict[str, Runner] = {}
+RECORDS: dict[str, dict[str, Any]] = {}
+
+
+def runner(kind: str) -> Runner:
+    """For the problem of a kind of runs, with its local optima, once for all tests."""
+    if kind not in RUNNERS:
+        RUNNERS[kind] = Runner.of(config(kind))
+    return RUNNERS[kind]
+
+
+def measured(record: Record) -> dict[str, Any]:
+    """All of a record but what was asked for and how long it took."""
+    times = ("seconds", "compile_seconds", "runs_side_by_side", "versions")
+    summary = {name: value for name, value in record.summary.items() if name not in times}
+    tables = {**record.metrics, **record.clients, **record.models}
+    return {
+        "summary": repr(sorted(summary.items())),
+        **{name: np.asarray(column).tobytes() for name, column in tables.items()},
+    }
+
+
+# by the data, which tell whether a cohort is all clients
+REFUSED_LATER = {("sampled", "noise"): "without added noise", ("sampled", "h0"): "h0 is for rounds"}
+READ = [
+    (kind, name)
+    for kind in ("linear", "sampled", "network", "warm")
+    for name in OF_RUNS
+    if (kind, name) not in [*UNREAD, *REFUSED_LATER]
+    and (kind != "warm" or KEYS[name].metadata["only"] == WARM)
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), REFUSED_LATER)
+def test_a_key_of_rounds_of_all_clients_is_refused_with_a_cohort(kind: str, name: str) -> None:
+    with pytest.raises(ScafflixError, match=REFUSED_LATER[kind, name]):
+        runner(kind).check(config(kind, **{name: OTHER[name]}))
+
+
+@pytest.mark.parametrize(("kind", "name"), READ)
+def test_a_key_that_is_not_refused_changes_the_record(kind: str, name: str) -> None:
+    if kind not in RECORDS:
+        RECORDS[kind] = measured(runner(kind).run(config(kind)))
+    changed = measured(runner(kind).run(config(kind, **{name: OTHER[name]})))
+    if name in HARMLESS:
+        assert changed == RECORDS[kind]
+    else:
+        assert changed != RECORDS[kind]
