@@ -7,6 +7,8 @@ import pytest
 
 from scafflix.vector import Vector
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 
 def vector(seed: int) -> Vector:
     random = np.random.default_rng(seed)
