@@ -8,6 +8,7 @@ from typing import Any
 def mixture(alpha: Any, x: Any, x_star: Any) -> Any:
     """x~_i = alpha_i x_i + (1 - alpha_i) x_i*, for alpha of any leading shape.
 
+    >>> import numpy as np
     >>> mixture(np.array([1.0, 0.25]), np.array([8.0]), np.array([[0.0], [4.0]])).tolist()
     [[8.0], [5.0]]
     """
