@@ -21,7 +21,6 @@ from scafflix.data.federation import Federation
 from scafflix.durable import Facts
 from scafflix.errors import ScafflixError
 from scafflix.gradients import Exact, Gradient, Minibatch
-from scafflix.methods.method import Method
 from scafflix.problem import Problem
 
 LARGEST_IN_MEMORY = 4 * 2**30  # bytes of client states
@@ -87,14 +86,10 @@ def check_unsampled(every: int | None, store: str) -> None:
 
 
 @contextmanager
-def states_file(
-    problem: Problem, method: Method, store: str, checkpoints: Checkpoints
-) -> Iterator[Path | None]:
+def states_file(problem: Problem, store: str, checkpoints: Checkpoints) -> Iterator[Path | None]:
     """Where the states of the clients lie: in memory (None), or where they are large in a file
     beside the checkpoints, or in one for as long as the run takes."""
-    check_store(store)
-    bytes_of_states = problem.dtype.itemsize * problem.n * problem.size
-    large = bytes_of_states > LARGEST_IN_MEMORY
+    large = problem.dtype.itemsize * problem.n * problem.size > LARGEST_IN_MEMORY
     if store == "memory" or (store == "auto" and not large):
         yield None
     elif checkpoints.folder is not None:

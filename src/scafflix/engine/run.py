@@ -203,12 +203,16 @@ def _rounds(
     """Some of the clients in every round, or a network."""
     person, method = member.person, member.method
     if x0 is None:
-        assert person.start is not None
+        if person.start is None:
+            raise ScafflixError(
+                "This personalization does not say where a network begins; make it with "
+                "personalize(problem, alpha)."
+            )
         x0 = person.start.x
     if not len(person.active):
         return _nobody(problem, x0)
     optimum = _solve(problem, [member])[0] if problem.linear else None
-    numbers_of, place = precision(problem.linear), states_file(problem, method, store, checkpoints)
+    numbers_of, place = precision(problem.linear), states_file(problem, store, checkpoints)
     with numbers_of, place as file:
         identity = {}
         if checkpoints.folder is not None:  # else nobody asks for digests of the data

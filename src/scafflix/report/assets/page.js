@@ -268,7 +268,6 @@ class Page {
     put("γ", table.gamma);
     put("L", table.L);
     put("κ", table.kappa);
-    put("curvature", table.curvature);
     put("rounds", table.rounds);
     put("refused", table.refused);
     for (const [kind, title] of Object.entries(KINDS)) put(title, this.columnOf(view, kind));
@@ -324,7 +323,7 @@ class Page {
   constants(view) {
     const place = $("constants-charts"), { table } = view, colour = this.colour(view.line.method);
     place.replaceChildren();
-    const titles = { gamma: ["Stepsizes γᵢ", "γᵢ"], L: ["Smoothness Lᵢ", "Lᵢ"], kappa: ["Condition numbers κᵢ", "κᵢ"], curvature: ["Curvature of the loss", "largest eigenvalue of the Hessian"] };
+    const titles = { gamma: ["Stepsizes γᵢ", "γᵢ"], L: ["Smoothness Lᵢ", "Lᵢ"], kappa: ["Condition numbers κᵢ", "κᵢ"] };
     if (table.alpha && new Set(table.alpha).size > 1) titles.alpha = ["Personalization αᵢ", "αᵢ"];
     const names = Object.keys(titles).filter((name) => table[name]);
     const draws = names.map((name) => this.small(place, `constant-${name}`, titles[name][0], table[name], colour, titles[name][1]));
