@@ -33,7 +33,7 @@ demo: $(LIGHT)
 	$(BIN)/scafflix demo --out demo --force
 
 test: lint types browser
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --max-worker-restart 0
 
 torture: install
 	$(BIN)/python -m pytest tests/trust --torture

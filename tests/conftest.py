@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import os
@@ -18,6 +19,19 @@ from cases import KINDS, Case
 from cases import case as make_case
 
 sx.use_all_cores()
+
+
+MOST_MAPS = 15_000  # Linux gives a process 65,530; a compiled program takes about ten of them
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs() -> Iterator[None]:
+    """Free compiled programs when there are many: LLVM crashes when memory maps run out."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_text().count("\n") > MOST_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture
