@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 import scafflix as sx
-from scafflix import experiment
-from scafflix.config import CompareConfig, build
-from scafflix.engine.compilation import COMPILATIONS
-from scafflix.problem import Problem
+from scafflix.core.compilation import COMPILATIONS
+from scafflix.problems.problem import Problem
 from scafflix.record import Record
+from scafflix.runs import runner
+from scafflix.runs.config import CompareConfig, build
 
 
 def cold() -> dict[str, float]:
@@ -89,7 +89,7 @@ class NumpyLoop:
 def panel(data: str, settings: dict[str, object], repeat: int) -> dict[str, Any]:
     """Milliseconds an iteration of one run: in the sweep, alone, and in the loop."""
     config = build(CompareConfig, {**settings, "data": data})
-    problem = experiment.build_problem(config)
+    problem = runner.build_problem(config)
     local = sx.personalize(problem, 1.0)
     runs = []
     for alpha in config.alphas:
@@ -132,7 +132,7 @@ def panel(data: str, settings: dict[str, object], repeat: int) -> dict[str, Any]
 
 def measure(repeat: int, quick: bool) -> dict[str, Any]:
     """All panels of Figure 1; one, and no cold start, to try it."""
-    settings = experiment.figure_settings("fig1")
+    settings = runner.figure_settings("fig1")
     panels = settings.pop("panels")
     rows = {data: panel(data, settings, repeat) for data in panels[: 1 if quick else None]}
     total = {

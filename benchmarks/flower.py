@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 from flwr.common.serde import recorddict_to_proto
 
-from scafflix.deploy.configuration import DeployConfig
-from scafflix.deploy.learner import Place, Scales
-from scafflix.deploy.local import LocalFederation
-from scafflix.deploy.messages import Upload
-from scafflix.deploy.wire import pack
-from scafflix.vector import Vector
+from scafflix.core.vector import Vector
+from scafflix.federate.configuration import DeployConfig
+from scafflix.federate.learner import Place, Scales
+from scafflix.federate.local import LocalFederation
+from scafflix.federate.messages import Upload
+from scafflix.federate.wire import pack
 
 NODES, ROUNDS, SIZES = 3, 5, (1.0, 10.0, 50.0)
 

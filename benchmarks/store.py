@@ -21,10 +21,10 @@ import numpy as np
 import scafflix as sx
 from peers.scafflix_worker import ALPHA, fixed_steps
 from peers.task import Recipe, Task
-from scafflix.cohorts.schedule import Schedule
-from scafflix.cohorts.store import Store
-from scafflix.cohorts.training import train
+from scafflix.core.store import Store
 from scafflix.data.federation import Examples, Federation
+from scafflix.simulate.cohorts import train
+from scafflix.simulate.schedule import Schedule
 
 
 def made_up_writers(clients: int) -> Federation:

@@ -13,7 +13,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from scafflix.deploy.pytorch import torch_learner
+from scafflix.federate.pytorch import torch_learner
 
 
 class Digits(nn.Module):

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 import reference
 import scafflix as sx
-from scafflix.engine import loop
-from scafflix.engine.batch import schedule
-from scafflix.engine.planning import optima
-from scafflix.engine.streams import Stream, key
+from scafflix.core.precision import in_float64
+from scafflix.core.streams import Stream, key
 from scafflix.methods import Method
-from scafflix.precision import in_float64
+from scafflix.simulate import loop
+from scafflix.simulate.batch import schedule
+from scafflix.simulate.planning import optima
 from scafflix.theory import Plan
 
 KINDS = ("logistic", "softmax", "linear")

@@ -9,11 +9,11 @@ import jax
 import numpy as np
 
 from scafflix.algorithm import Round
-from scafflix.cohorts.training import cohort_of
-from scafflix.engine import streams
-from scafflix.engine.batch import own_steps, uniforms
-from scafflix.engine.streams import Stream
+from scafflix.core import streams
+from scafflix.core.streams import Stream
 from scafflix.methods import Client, Method
+from scafflix.simulate.batch import own_steps, uniforms
+from scafflix.simulate.cohorts import cohort_of
 
 
 def schedule(

@@ -15,7 +15,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from scafflix.methods.method import Client, Compressor, Method, Number, Point, geometric
-from scafflix.mixing import mix
+from scafflix.personalization.mixing import mix
 from scafflix.theory import NO_RATE, Plan
 
 

@@ -18,17 +18,17 @@ from jax.tree_util import Partial
 from numpy.typing import NDArray
 
 import scafflix as sx
-from scafflix.cohorts.evaluation import Home, evaluate
-from scafflix.cohorts.schedule import Schedule
-from scafflix.cohorts.store import Store
-from scafflix.cohorts.training import Trained, train
+from scafflix.core.store import Store
 from scafflix.data.federation import Examples, Federation
 from scafflix.gradients import Exact, Gradient
 from scafflix.methods import METHODS, Client, Method, parameters
 from scafflix.methods.method import take_mixture
 from scafflix.models.dense import dense
-from scafflix.personalization import Personalization, Start
+from scafflix.personalization.personalize import Personalization, Start
+from scafflix.problems.evaluation import Home, evaluate
 from scafflix.record import Record
+from scafflix.simulate.cohorts import Trained, train
+from scafflix.simulate.schedule import Schedule
 from scafflix.theory import without_theory
 
 FEATURES, CLASSES = 5, 3

@@ -20,9 +20,9 @@ from executions import schedule, several
 from made_up import init_client, made_up
 from scafflix import algorithm
 from scafflix.algorithm import Round
-from scafflix.cohorts import training
+from scafflix.core.vector import Vector
 from scafflix.methods import METHODS, Client, Method
-from scafflix.vector import Vector
+from scafflix.simulate import cohorts as training
 
 pytestmark = pytest.mark.usefixtures("float64")  # for what compressors draw
 

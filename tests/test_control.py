@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 import reference
 import scafflix as sx
 from cases import ALPHA, ROUNDS, Case
-from scafflix.engine.planning import optima
+from scafflix.simulate.planning import optima
 
 
 def unsuitable(case: Case) -> NDArray[np.float64]:

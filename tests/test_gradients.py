@@ -13,9 +13,9 @@ from scipy import stats
 import reference
 import scafflix as sx
 from cases import L2, SIZES, Case, examples
-from scafflix.engine.planning import optima
 from scafflix.gradients import Exact, Gradient, Minibatch, Noisy, gradient
-from scafflix.problem import Losses
+from scafflix.problems.losses import Losses
+from scafflix.simulate.planning import optima
 
 pytestmark = pytest.mark.usefixtures("float64")
 

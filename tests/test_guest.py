@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import scafflix as sx
-from scafflix.deploy.convex import ConvexLearner
-from scafflix.deploy.learner import Place
-from scafflix.engine.streams import Stream, key
+from scafflix.core.streams import Stream, key
+from scafflix.federate.convex import ConvexLearner
+from scafflix.federate.learner import Place
 
 LOOK = """
 import ctypes, json, os, sys, warnings

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 import reference
 import scafflix as sx
 from cases import ALPHA, ROUNDS, Case
-from scafflix.engine.planning import optima
 from scafflix.gradients import Exact, Gradient, Minibatch, Noisy
 from scafflix.methods import METHODS
-from scafflix.problem import Constants
+from scafflix.problems.constants import Constants
+from scafflix.simulate.planning import optima
 from scafflix.theory import NO_RATE, Plan, Rate, advise, certify, rounding_floor, theorem
 
 Floats = NDArray[np.float64]

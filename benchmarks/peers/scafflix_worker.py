@@ -15,14 +15,14 @@ from jax.tree_util import Partial
 import scafflix as sx
 from peers.task import LOOKED_AT, Ran, Run, Task, serve
 from scafflix import gradients, theory
-from scafflix.cohorts import training
-from scafflix.cohorts.evaluation import Scores
-from scafflix.cohorts.schedule import Schedule
-from scafflix.cohorts.store import Store
-from scafflix.cohorts.training import train
+from scafflix.core.store import Store
 from scafflix.data.federation import Examples, Federation
 from scafflix.methods import Method
 from scafflix.models.network import Network, mean_loss
+from scafflix.problems.evaluation import Scores
+from scafflix.simulate import cohorts as training
+from scafflix.simulate.cohorts import train
+from scafflix.simulate.schedule import Schedule
 
 ALPHA = 0.5
 

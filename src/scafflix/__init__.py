@@ -11,16 +11,13 @@ True
 
 from typing import TYPE_CHECKING
 
-from scafflix.lazy import lazily
+from scafflix.core.lazy import lazily
+from scafflix.core.showing import Shown
 
 if TYPE_CHECKING:
-    from scafflix import control, data, gradients, models, theory, trackers
-    from scafflix.cohorts.optima import Recipe
-    from scafflix.engine.planning import plan
-    from scafflix.engine.recording import Run
-    from scafflix.engine.run import run, sweep
-    from scafflix.errors import ScafflixError, ScafflixWarning
-    from scafflix.machine import use_all_cores
+    from scafflix import control, data, gradients, models, theory
+    from scafflix.core.errors import ScafflixError, ScafflixWarning
+    from scafflix.core.machine import use_all_cores
     from scafflix.methods import METHODS
     from scafflix.methods.fedavg import fedavg
     from scafflix.methods.gd import gd
@@ -29,28 +26,35 @@ if TYPE_CHECKING:
     from scafflix.methods.scafflix import scafflix
     from scafflix.methods.scaffnew import scaffnew
     from scafflix.methods.sgd import sgd
-    from scafflix.personalization import Personalization, Start, personalize
-    from scafflix.problem import Problem
+    from scafflix.personalization.optima import Recipe
+    from scafflix.personalization.personalize import Personalization, Start, personalize
+    from scafflix.problems.problem import Problem
     from scafflix.record import Record
+    from scafflix.report import trackers
+    from scafflix.simulate.planning import plan
+    from scafflix.simulate.recording import Run
+    from scafflix.simulate.run import run, sweep
 else:
     __getattr__ = lazily(
         __name__,
         {
-            "engine.planning": ["plan"],
-            "engine.recording": ["Run"],
-            "engine.run": ["run", "sweep"],
-            "errors": ["ScafflixError", "ScafflixWarning"],
-            "machine": ["use_all_cores"],
+            "simulate.planning": ["plan"],
+            "simulate.recording": ["Run"],
+            "simulate.run": ["run", "sweep"],
+            "core.errors": ["ScafflixError", "ScafflixWarning"],
+            "core.machine": ["use_all_cores"],
             "methods": [
                 "METHODS", "fedavg", "gd", "i_scaffnew", "nesterov", "scafflix", "scaffnew", "sgd"
             ],
-            "cohorts.optima": ["Recipe"],
-            "personalization": ["Personalization", "Start", "personalize"],
-            "problem": ["Problem"],
+            "personalization.optima": ["Recipe"],
+            "personalization.personalize": ["Personalization", "Start", "personalize"],
+            "problems.problem": ["Problem"],
             "record": ["Record"],
         },
-        modules=["control", "data", "gradients", "models", "theory", "trackers"],
+        modules=["control", "data", "gradients", "models", "report.trackers", "theory"],
     )  # fmt: skip
+
+Shown.drawn_by = "scafflix.report.notebook"
 
 __all__ = [
     "METHODS",

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from scafflix.arguments import numbers
-from scafflix.errors import ScafflixError
-from scafflix.personalization import read_alpha
+from scafflix.core.arguments import numbers
+from scafflix.core.errors import ScafflixError
+from scafflix.personalization.personalize import read_alpha
 from scafflix.theory import chosen_stepsizes
 
 

@@ -16,10 +16,13 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from scafflix.arguments import real_number, shown, whole_number
+from scafflix.core.arguments import real_number, shown, whole_number
+from scafflix.core.errors import ScafflixError
+from scafflix.core.types import Floats
 from scafflix.data.federation import Federation
-from scafflix.errors import ScafflixError
-from scafflix.problem import Constants, Floats, Losses, Problem
+from scafflix.problems.constants import Constants
+from scafflix.problems.losses import Losses
+from scafflix.problems.problem import Problem
 
 LARGEST_NOISE = 1e150  # its square is a number still
 

@@ -28,16 +28,17 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from scafflix import durable, private
-from scafflix.arguments import choice, flag, instance, path_of, real_number
-from scafflix.errors import ScafflixError
+from scafflix.core import durable, private
+from scafflix.core.arguments import choice, flag, instance, path_of, real_number
+from scafflix.core.errors import ScafflixError
+from scafflix.core.showing import Shown
 
 Columns = Mapping[str, NDArray[Any]]
 COUNTS = ("round", "iterations", "local_steps")  # 0 at the start
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class Record(Shown):
     """One run. The first entry of every metric is the start, round 0."""
 
     config: Mapping[str, Any]
@@ -87,17 +88,6 @@ class Record:
             ) from None
         index = {"metrics": "round", "clients": "client"}[table]
         return pandas.DataFrame(dict(getattr(self, table))).set_index(index)
-
-    def plot(self) -> Any:
-        """The run as a picture: its gap and gradient, what its models score, or its objective."""
-        from scafflix.report import notebook  # drawing takes a second to import
-
-        return notebook.picture(self)
-
-    def _repr_html_(self) -> str:
-        from scafflix.report import notebook
-
-        return notebook.record_html(self)
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the whole folder or nothing."""

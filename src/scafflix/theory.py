@@ -19,10 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 
-from scafflix.arguments import instance, numbers, real_number, shown
-from scafflix.errors import ScafflixError
+from scafflix.core.arguments import instance, numbers, real_number, shown
+from scafflix.core.errors import ScafflixError
+from scafflix.core.showing import Shown
+from scafflix.core.types import Floats
 from scafflix.gradients import Exact, Gradient
-from scafflix.problem import Constants, Floats
+from scafflix.problems.constants import Constants
 
 LEAST_PROBABILITY = 1e-9  # a round of a billion steps
 UNIT = 64 * np.finfo(np.float64).eps  # what a few operations may lose of a number
@@ -67,7 +69,7 @@ def theorem(gamma: Floats, p: float, mu: Floats, A: Floats, C: Floats) -> Rate:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Shown):
     """What theory knows of the clients that take part, and what it advises Scafflix to do."""
 
     alpha: Floats
@@ -124,17 +126,6 @@ class Plan:
             "local steps per round": 1 / self.p,
             "zeta": float(self.rate.zeta),
         }
-
-    def plot(self) -> Any:
-        """Stepsizes and constants of the clients, sorted."""
-        from scafflix.report import notebook  # drawing takes a second to import
-
-        return notebook.plan_picture(self)
-
-    def _repr_html_(self) -> str:
-        from scafflix.report import notebook
-
-        return notebook.plan_html(self)
 
 
 def check_plan(plan: object) -> None:

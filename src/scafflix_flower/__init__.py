@@ -4,7 +4,7 @@ Flower 1.41 serves its operators, its nodes and its own processes on one address
 they are, and runs whatever app it is handed. Here `superlink` gives nodes an address of their own,
 and `executor` starts nothing but `own_app`: the app of the installed scafflix.
 
-A package of its own, because these processes need no JAX, which `import scafflix` loads.
+A package of its own, so that these processes load Flower and nothing of scafflix.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def test_an_interrupted_command_says_so_and_writes_nothing(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("scafflix.engine.batch.Batch._measure", interrupt)
+    monkeypatch.setattr("scafflix.simulate.batch.Batch._measure", interrupt)
     words = ["run", "--data", SMALL, "--clients", "3", "--out", str(tmp_path / "out")]
     monkeypatch.setattr(sys, "argv", ["scafflix", *words])
     with pytest.raises(SystemExit) as stop:

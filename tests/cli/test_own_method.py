@@ -80,7 +80,7 @@ def test_a_run_takes_a_method_from_a_file(model: str, monkeypatch: pytest.Monkey
     assert record.summary["settings"] == {"p": 0.5, "caution": 0.5}
     assert record.metrics["local_steps"].max() > 1
     assert record.summary["certificate"] is None
-    theorem = "No theorem speaks of a network" if "dense" in model else "heorem"
+    theorem = "No theorem covers a network" if "dense" in model else "heorem"
     assert theorem in record.summary["no_certificate"]
     assert all(np.isfinite(array).all() for array in record.models.values())
 

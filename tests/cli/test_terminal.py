@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from scafflix.cli import display, main
-from scafflix.progress import Standing
+from scafflix.core.progress import Standing
 
 WORDS = "run --data iris --model softmax --clients 3 --split shuffled --rounds 5"
 RUN = WORDS.split()

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data.archive import read_archive
-from scafflix.errors import ScafflixError
 
 
 def saved(folder: Path, **arrays: Any) -> Path:

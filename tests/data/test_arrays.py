@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data import from_arrays, from_clients
-from scafflix.errors import ScafflixError
 
 
 def test_ids_become_clients_in_order_of_first_appearance() -> None:

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from scafflix.core.cache import cache_folder
+from scafflix.core.errors import ScafflixError
 from scafflix.data import known, load, locate
-from scafflix.data.catalogue import CATALOGUE, KnownFile, cache_folder
-from scafflix.errors import ScafflixError
+from scafflix.data.catalogue import CATALOGUE, KnownFile
 
 
 def test_every_bundled_name_has_the_shape_the_catalogue_says() -> None:

@@ -18,9 +18,9 @@ from urllib.parse import quote, unquote
 import msgpack
 import pytest
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data import download, fetch, load, locate
 from scafflix.data.catalogue import CATALOGUE, KnownFile
-from scafflix.errors import ScafflixError
 
 CONTENT = b"+1 1:1 3:2\n-1 2:1\n" * 20_000
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data import Examples, Federation, from_clients
-from scafflix.errors import ScafflixError
 
 
 def three_clients() -> Federation:

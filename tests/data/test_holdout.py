@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from scafflix.arguments import real_number
+from scafflix.core.arguments import real_number
+from scafflix.core.errors import ScafflixError
 from scafflix.data import from_arrays
-from scafflix.errors import ScafflixError
 
 
 @given(

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data import load
 from scafflix.data.text import decode
-from scafflix.errors import ScafflixError
 
 VERSE = "The quality of mercy is not strain'd, It droppeth as the gentle rain from heaven"
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data import load, synthetic
-from scafflix.errors import ScafflixError
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data import load
 from scafflix.data.release import read_client, unpack, unpack_array
 from scafflix.data.text import decode
-from scafflix.errors import ScafflixError
 
 TABLE = (
     "CREATE TABLE federated_data (client_id BLOB NOT NULL PRIMARY KEY, data BLOB NOT NULL, "

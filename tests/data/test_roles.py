@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data import load
 from scafflix.data.text import decode
-from scafflix.errors import ScafflixError
 
 GHOST = {"play": "Hamlet", "role": "GHOST", "lines": ["Mark me.", "I am thy father's spirit,"]}
 PORTER = {"play": "Macbeth", "role": "Porter", "lines": ["Knock, " * 30]}

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data import admission, from_arrays
-from scafflix.errors import ScafflixError
 
 random = np.random.default_rng(0)
 FEATURES = random.normal(size=(40, 3)) * [1.0, 100.0, 1e-3] + [0.0, 5.0, 1.0]

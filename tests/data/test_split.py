@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data import from_arrays
 from scafflix.data.split import (
     Contiguous,
@@ -14,7 +15,6 @@ from scafflix.data.split import (
     parse_split,
     shuffled,
 )
-from scafflix.errors import ScafflixError
 
 sizes = st.integers(1, 60).flatmap(lambda rows: st.tuples(st.just(rows), st.integers(1, rows)))
 

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data.svmlight import FEATURE_LIMIT, line_fault, read_svmlight
-from scafflix.errors import ScafflixError
 
 
 def written(folder: Path, content: bytes, name: str = "file.txt") -> Path:

@@ -3,9 +3,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data import admission, synthetic
 from scafflix.data.synthesis import parse_synthetic
-from scafflix.errors import ScafflixError
 
 
 @pytest.mark.parametrize("conditioning", [1.0, 10.0, 1e6])

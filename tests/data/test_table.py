@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data import admission
 from scafflix.data.table import read_table
-from scafflix.errors import ScafflixError
 
 
 def csv(folder: Path, text: str | bytes) -> Path:

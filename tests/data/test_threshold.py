@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data import Examples, Federation, from_arrays, load
-from scafflix.errors import ScafflixError
 
 SIZES = {"a": 10, "b": 4, "c": 1}
 IDS = [client for client, size in SIZES.items() for _ in range(size)]

@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data import load
-from scafflix.errors import ScafflixError
 
 
 def saved(folder: Path, **changes: Any) -> Path:

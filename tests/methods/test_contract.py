@@ -15,9 +15,9 @@ import scafflix as sx
 from cases import ALPHA, ROUNDS, SIZES, Case
 from scafflix import algorithm
 from scafflix.algorithm import Round
-from scafflix.engine.planning import optima
+from scafflix.core.vector import Vector
 from scafflix.methods import METHODS, Client, Method, parameters
-from scafflix.vector import Vector
+from scafflix.simulate.planning import optima
 
 N = len(SIZES)
 SHAPE = (3, 2)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 import reference
 import scafflix as sx
 from cases import ALPHA, ROUNDS, Case, Course, follow
-from scafflix.engine.planning import optima
 from scafflix.methods import METHODS, Method
+from scafflix.simulate.planning import optima
 from scafflix.theory import Plan
 
 CLOSE: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-11}

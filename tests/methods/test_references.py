@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 
 import scafflix as sx
 from cases import ALPHA, Case, follow
-from scafflix.cohorts.schedule import Schedule
-from scafflix.cohorts.store import Store
-from scafflix.cohorts.training import cohort_of, train
+from scafflix.core import streams
+from scafflix.core.store import Store
+from scafflix.core.streams import Stream
 from scafflix.data.federation import Examples, Federation
-from scafflix.engine import streams
-from scafflix.engine.streams import Stream
 from scafflix.gradients import Exact, Minibatch
 from scafflix.methods import METHODS, parameters
 from scafflix.methods.method import PACES
 from scafflix.models.dense import dense
-from scafflix.personalization import Personalization
-from scafflix.problem import Constants
+from scafflix.personalization.personalize import Personalization
+from scafflix.problems.constants import Constants
+from scafflix.simulate.cohorts import cohort_of, train
+from scafflix.simulate.schedule import Schedule
 from scafflix.theory import Plan
 
 Point = NDArray[np.float64]

@@ -6,8 +6,8 @@ import pytest
 import reference
 import scafflix as sx
 from cases import ALPHA, L2, Case, examples
-from scafflix.engine.planning import optima
 from scafflix.gradients import Exact, Gradient, Minibatch, Noisy
+from scafflix.simulate.planning import optima
 
 
 def constants(case: Case, gradient: Gradient) -> tuple[float, float]:

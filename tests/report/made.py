@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from scafflix import experiment
-from scafflix.config import CompareConfig, RunConfig, plain
 from scafflix.record import Record
+from scafflix.runs import runner
+from scafflix.runs.config import CompareConfig, RunConfig, plain
 
 IRIS: dict[str, Any] = {
     "data": "iris",
@@ -34,13 +34,13 @@ def convex() -> list[Record]:
         seeds=2,
         rounds=40,
     )
-    return experiment.compare(config)
+    return runner.compare(config)
 
 
 @cache
 def network() -> Record:
     """One network, looked at every other round."""
-    return experiment.execute(
+    return runner.execute(
         RunConfig(**IRIS, model="dense", alpha=0.5, rounds=6, every=2, optima_steps=20, batch=5)
     )
 

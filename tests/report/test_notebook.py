@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cases import Case
-from scafflix.errors import ScafflixError
+from scafflix.core.errors import ScafflixError
 
 PNG = b"\x89PNG"
 

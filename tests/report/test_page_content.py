@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 import typer.testing
 
-from scafflix import experiment
 from scafflix.cli import app
-from scafflix.config import RunConfig, plain
 from scafflix.record import Record
 from scafflix.report import page
 from scafflix.report.command import command
 from scafflix.report.content import content, thin
 from scafflix.report.curves import families
 from scafflix.report.headline import headline
+from scafflix.runs import runner
+from scafflix.runs.config import RunConfig, plain
 
 MEGABYTES = 1_000_000
 
@@ -201,7 +201,7 @@ def test_the_command_of_a_run_asks_for_the_same_again(
         seen.append(config)
         return made.numbers()
 
-    monkeypatch.setattr(experiment, "execute", execute)
+    monkeypatch.setattr(runner, "execute", execute)
     monkeypatch.chdir(tmp_path)
     config = RunConfig(**{"data": "some where.csv", **asked})
     words = command(plain(config))

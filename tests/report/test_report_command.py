@@ -9,7 +9,7 @@ import pytest
 import typer.testing
 
 from scafflix.cli import app
-from scafflix.errors import ScafflixError
+from scafflix.core.errors import ScafflixError
 
 
 def call(*words: str) -> str:

@@ -14,8 +14,8 @@ import pytest
 
 import scafflix as sx
 from cases import ROUNDS, Case
-from scafflix.errors import ScafflixError
-from scafflix.trackers import TRACKERS, live, track
+from scafflix.core.errors import ScafflixError
+from scafflix.report.trackers import TRACKERS, live, track
 
 BLOCK = 32_768  # bytes, of the log that wandb writes
 

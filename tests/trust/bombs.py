@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from formats import database_bytes, npy_bytes, npz_bytes, parquet_bytes
 
-from scafflix.config import RunConfig, read
 from scafflix.data import load
+from scafflix.runs.config import RunConfig, read
 
 MILLION = 10**6
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from scafflix import experiment
-from scafflix.checkpoint import NOWHERE, Checkpoints, Often
-from scafflix.config import RunConfig, build
+from scafflix.core.checkpoint import NOWHERE, Checkpoints, Often
 from scafflix.record import Record
+from scafflix.runs import runner
+from scafflix.runs.config import RunConfig, build
 
 CONVEX: dict[str, Any] = {
     "data": "iris",
@@ -51,7 +51,7 @@ def run(
             raise CrashError
 
     kept = NOWHERE if folder is None else Checkpoints(folder, Often(rounds=every))
-    return experiment.execute(build(RunConfig, settings), report, kept)
+    return runner.execute(build(RunConfig, settings), report, kept)
 
 
 def content(record: Record | Path, folder: Path) -> dict[str, Any]:

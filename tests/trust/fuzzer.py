@@ -33,9 +33,9 @@ from formats import FORMATS, TOML, Format, toml_bytes
 from scipy import sparse
 from wire import try_message
 
-from scafflix.config import CompareConfig, RunConfig, TuneConfig, plain, read
+from scafflix.core.errors import ScafflixError
 from scafflix.data import Federation, load
-from scafflix.errors import ScafflixError
+from scafflix.runs.config import CompareConfig, RunConfig, TuneConfig, plain, read
 
 PATIENCE = 20  # seconds of work for one input
 ROOM = 2**30  # bytes beyond what the process has when it begins

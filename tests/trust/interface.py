@@ -31,8 +31,8 @@ from public import Call, calls, parts
 from scipy import sparse
 
 import scafflix as sx
-from scafflix.cohorts.store import Store
-from scafflix.errors import ScafflixError
+from scafflix.core.errors import ScafflixError
+from scafflix.core.store import Store
 
 Random = random.Random
 

@@ -13,8 +13,8 @@ import sys
 import threading
 from contextlib import redirect_stdout
 
-from scafflix.checkpoint import Trail
 from scafflix.cli import main
+from scafflix.core.checkpoint import Trail
 
 
 def start(words: list[str]) -> None:

@@ -14,7 +14,7 @@ from flax import linen
 from fuzzer import check_federation
 
 import scafflix as sx
-from scafflix.cohorts.store import Store
+from scafflix.core.store import Store
 from scafflix.methods import find, parameters
 
 ROUNDS = 2

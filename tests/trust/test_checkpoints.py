@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from crashes import CONVEX, NETWORK, CrashError, content, run
 
-from scafflix import durable, job
-from scafflix.checkpoint import Checkpoints, Often
 from scafflix.cli import main
-from scafflix.cohorts import store as stores
-from scafflix.cohorts.store import Store
-from scafflix.durable import DamagedError
-from scafflix.errors import DivergenceError, ScafflixError, ScafflixWarning
+from scafflix.core import durable
+from scafflix.core import store as stores
+from scafflix.core.checkpoint import Checkpoints, Often
+from scafflix.core.durable import DamagedError
+from scafflix.core.errors import DivergenceError, ScafflixError, ScafflixWarning
+from scafflix.core.store import Store
+from scafflix.runs import workfolder
 
 ON_DISK = {**NETWORK, "store": "disk"}
 KINDS = pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_a_run_of_which_only_the_end_is_kept_ends_the_same(
 
 def test_a_checkpoint_is_due_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("scafflix.checkpoint.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("scafflix.core.checkpoint.time.monotonic", lambda: now[0])
     trail = Checkpoints(tmp_path, Often(minutes=2)).trail({})
     assert not trail.due(5)
     now[0] = 121.0
@@ -196,12 +197,12 @@ def test_checkpoints_of_other_data_are_refused_by_name(
         run(asked, tmp_path / "checkpoints")
 
 
-def asked(**changes: Any) -> job.Asked:
-    return job.Asked("run", {"config": {"data": "iris", "rounds": 50, **changes}}, "/")
+def asked(**changes: Any) -> workfolder.Asked:
+    return workfolder.Asked("run", {"config": {"data": "iris", "rounds": 50, **changes}}, "/")
 
 
 def fail_after_a_checkpoint(folder: Path, error: BaseException) -> None:
-    with job.begin(asked(), folder) as work:
+    with workfolder.begin(asked(), folder) as work:
         work.checkpoints.within("a").trail({}).save(1, {}, ())
         raise error
 
@@ -215,7 +216,10 @@ def test_another_configuration_is_refused_by_name(tmp_path: Path) -> None:
     leave_unfinished(tmp_path)
     for changes, words in (({"rounds": 60}, "rounds is 50, here it is 60"),
                            ({"model": "dense"}, "model is None, here it is dense")):  # fmt: skip
-        with pytest.raises(ScafflixError, match=words), job.begin(asked(**changes), tmp_path):
+        with (
+            pytest.raises(ScafflixError, match=words),
+            workfolder.begin(asked(**changes), tmp_path),
+        ):
             pass
 
 
@@ -223,20 +227,20 @@ def test_another_version_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_unfinished(tmp_path)
-    found = {**job.versions(), "scafflix": "9.9"}
-    monkeypatch.setattr(job, "versions", lambda: found)
+    found = {**workfolder.versions(), "scafflix": "9.9"}
+    monkeypatch.setattr(workfolder, "versions", lambda: found)
     with (
         pytest.raises(ScafflixError, match=r"scafflix is \S+, here it is 9\.9"),
-        job.begin(asked(), tmp_path),
+        workfolder.begin(asked(), tmp_path),
     ):
         pass
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
     with (
-        job.begin(asked(), tmp_path / "out"),
+        workfolder.begin(asked(), tmp_path / "out"),
         pytest.raises(ScafflixError, match="is in use by another process"),
-        job.begin(asked(), tmp_path / "out"),
+        workfolder.begin(asked(), tmp_path / "out"),
     ):
         pass
 
@@ -246,7 +250,7 @@ def test_a_folder_called_checkpoint_of_someone_else_is_left_alone(tmp_path: Path
     (tmp_path / "checkpoint" / "thesis.txt").write_text("years of work")
     with (
         pytest.raises(ScafflixError, match="choose another folder"),
-        job.begin(asked(), tmp_path, force=True),
+        workfolder.begin(asked(), tmp_path, force=True),
     ):
         pass
     assert (tmp_path / "checkpoint" / "thesis.txt").exists()
@@ -256,7 +260,7 @@ def test_a_folder_called_checkpoint_of_someone_else_is_left_alone(tmp_path: Path
 def test_a_schedule_that_makes_no_sense_is_refused(given: Often, tmp_path: Path) -> None:
     with (
         pytest.raises(ScafflixError, match="checkpoint-"),
-        job.begin(asked()._replace(often=given), tmp_path / "out"),
+        workfolder.begin(asked()._replace(often=given), tmp_path / "out"),
     ):
         pass
 
@@ -374,6 +378,6 @@ def test_a_damaged_note_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave_unfinished(tmp_path)
-    flip(tmp_path / "checkpoint" / job.NOTE, -2)
+    flip(tmp_path / "checkpoint" / workfolder.NOTE, -2)
     assert call(f"resume {tmp_path}", monkeypatch) == 2
     assert "is damaged" in capsys.readouterr().err

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from wire import LAYOUT, samples
 
-from scafflix.config import CompareConfig, RunConfig, TuneConfig, build, plain, read
+from scafflix.core.errors import MOST_LETTERS, ScafflixError
 from scafflix.data import Federation, from_arrays, load
 from scafflix.data.identity import fault_of_id
-from scafflix.deploy.messages import Problem, problem_with
-from scafflix.deploy.wire import pack, unpack
-from scafflix.errors import MOST_LETTERS, ScafflixError
+from scafflix.federate.messages import Fault, fault_of
+from scafflix.federate.wire import pack, unpack
+from scafflix.runs.config import CompareConfig, RunConfig, TuneConfig, build, plain, read
 
 TRIALS = settings(deadline=None, max_examples=60)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False, width=64)
@@ -153,7 +153,7 @@ def test_a_message_survives_the_wire(message: Any) -> None:
                 np.testing.assert_array_equal(a, b)
         else:
             assert got == sent
-    assert problem_with(arrived, LAYOUT) is None
+    assert fault_of(arrived, LAYOUT) is None
 
 
 @given(st.sampled_from(samples()), st.data())
@@ -161,5 +161,5 @@ def test_a_message_survives_the_wire(message: Any) -> None:
 def test_any_value_in_a_message_is_judged(message: Any, draw: st.DataObject) -> None:
     field = draw.draw(st.sampled_from(message._fields))
     changed = message._replace(**{field: draw.draw(VALUES)})
-    found = problem_with(changed, LAYOUT)
-    assert found is None or isinstance(found, Problem)
+    found = fault_of(changed, LAYOUT)
+    assert found is None or isinstance(found, Fault)

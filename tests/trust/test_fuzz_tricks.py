@@ -38,11 +38,11 @@ from formats import (
 from wire import samples
 
 import scafflix
-from scafflix.config import RunConfig, read
+from scafflix.core.errors import ScafflixError
 from scafflix.data import from_arrays, from_clients, load
-from scafflix.deploy.messages import checked_name
-from scafflix.deploy.wire import pack, unpack
-from scafflix.errors import ScafflixError
+from scafflix.federate.messages import checked_name
+from scafflix.federate.wire import pack, unpack
+from scafflix.runs.config import RunConfig, read
 
 
 class Mine:

@@ -14,12 +14,12 @@ from crashes import CONVEX, NETWORK, CrashError, run
 
 import scafflix as sx
 from cases import ALPHA, case
-from scafflix import building, job
-from scafflix.checkpoint import Checkpoints, Often
-from scafflix.config import CompareConfig, RunConfig, TuneConfig, build, plain
+from scafflix.core.checkpoint import Checkpoints, Often
+from scafflix.core.errors import ScafflixError
 from scafflix.data.federation import Federation
-from scafflix.errors import ScafflixError
-from scafflix.tuning import tune
+from scafflix.runs import assembly, workfolder
+from scafflix.runs.config import CompareConfig, RunConfig, TuneConfig, build, plain
+from scafflix.runs.tuning import tune
 
 FREE = ("directory", "often")  # of what is asked: they change nothing in the result
 # options of a sweep of which the same holds; the last two, with all clients, are refused
@@ -48,23 +48,23 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # commands
 
 
-def asked(command: str, **arguments: Any) -> job.Asked:
-    return job.Asked(command, arguments, "/")
+def asked(command: str, **arguments: Any) -> workfolder.Asked:
+    return workfolder.Asked(command, arguments, "/")
 
 
-def crash(request: job.Asked, folder: Path) -> None:
-    with job.begin(request, folder) as work:
+def crash(request: workfolder.Asked, folder: Path) -> None:
+    with workfolder.begin(request, folder) as work:
         work.checkpoints.within("a").trail({}).save(1, {}, ())
         raise CrashError
 
 
-def leave_unfinished(request: job.Asked, folder: Path) -> None:
+def leave_unfinished(request: workfolder.Asked, folder: Path) -> None:
     with pytest.raises(CrashError):
         crash(request, folder)
 
 
-def resume(request: job.Asked, folder: Path) -> None:
-    with job.begin(request, folder):
+def resume(request: workfolder.Asked, folder: Path) -> None:
+    with workfolder.begin(request, folder):
         pass
 
 
@@ -104,7 +104,7 @@ def test_all_that_is_asked_counts_but_for_the_directory_and_the_schedule(tmp_pat
     first = asked("run", config={"data": "iris"})
     leave_unfinished(first, tmp_path)
     others = {"command": "tune", "arguments": {}, "directory": "/tmp", "often": Often(3)}
-    assert set(others) == set(job.Asked._fields)
+    assert set(others) == set(workfolder.Asked._fields)
     for name, value in others.items():
         if name in FREE:
             resume(first._replace(**{name: value}), tmp_path)
@@ -137,8 +137,8 @@ def test_a_run_is_not_resumed_with_other_data_of_any_part(
     with pytest.raises(CrashError):
         run(settings, tmp_path, crash=10)
     change = renamed if part == "name" else flipped
-    load = building.load_data
-    monkeypatch.setattr(building, "load_data", lambda *a, **k: change(load(*a, **k), part))
+    load = assembly.load_data
+    monkeypatch.setattr(assembly, "load_data", lambda *a, **k: change(load(*a, **k), part))
     with pytest.raises(ScafflixError, match=r"is of something else: its digest of .* is \w+, here"):
         run(settings, tmp_path)
 
@@ -168,8 +168,8 @@ def test_a_cell_of_a_grid_is_not_taken_for_one_on_other_data(
     tune(grid, tmp_path)
     tune(grid, tmp_path)
     assert len(list((tmp_path / "cells").iterdir())) == 1
-    load = building.load_data
-    monkeypatch.setattr(building, "load_data", lambda *a, **k: flipped(load(*a, **k), "validation"))
+    load = assembly.load_data
+    monkeypatch.setattr(assembly, "load_data", lambda *a, **k: flipped(load(*a, **k), "validation"))
     tune(grid, tmp_path)
     assert len(list((tmp_path / "cells").iterdir())) == 2
 

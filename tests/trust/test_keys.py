@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scafflix import foresight
-from scafflix.building import build_problem, served
-from scafflix.config import (
+from scafflix.core.errors import ScafflixError
+from scafflix.methods import METHODS, find, parameters
+from scafflix.record import Record
+from scafflix.runs import refusals
+from scafflix.runs.assembly import build_problem, served
+from scafflix.runs.config import (
     PARAMETERS,
     WARM,
     CompareConfig,
@@ -25,11 +28,8 @@ from scafflix.config import (
     TuneConfig,
     build,
 )
-from scafflix.errors import ScafflixError
-from scafflix.experiment import Runner, compare, forecast
-from scafflix.methods import METHODS, find, parameters
-from scafflix.record import Record
-from scafflix.tuning import tune
+from scafflix.runs.runner import Runner, compare, forecast
+from scafflix.runs.tuning import tune
 
 IRIS: dict[str, Any] = {
     "data": "iris",
@@ -105,7 +105,7 @@ def test_a_key_of_other_models_is_refused_whatever_its_value(kind: str, name: st
     nonsense = NONSENSE[type(OTHER[name])]
     for value in (OTHER[name], nonsense):
         with pytest.raises(ScafflixError, match=f"^{name} is for {entry.metadata['only']}; with "):
-            foresight.check_keys(replace(config(kind), **{name: value}))
+            refusals.check_keys(replace(config(kind), **{name: value}))
 
 
 def test_the_keys_of_the_issue_are_among_them() -> None:
@@ -124,11 +124,11 @@ def test_the_keys_of_the_issue_are_among_them() -> None:
 def test_a_hyperparameter_that_a_method_lacks_is_refused(method: str, name: str) -> None:
     asked = replace(config("linear", p="auto"), method=method, **{name: OTHER[name]})
     if name in parameters(find(method)):
-        foresight.check_keys(asked)
+        refusals.check_keys(asked)
         return
     for value in (OTHER[name], "banana"):
         with pytest.raises(ScafflixError, match=f"The method {method} has no {name}; leave it out"):
-            foresight.check_keys(replace(asked, **{name: value}))
+            refusals.check_keys(replace(asked, **{name: value}))
 
 
 def test_the_methods_without_p_and_pace_are_these() -> None:
@@ -141,7 +141,7 @@ def test_the_methods_without_p_and_pace_are_these() -> None:
 @pytest.mark.parametrize("method", ["gd", "sgd", "fedavg", "nesterov"])
 def test_warm_control_variates_are_refused_where_there_are_none(method: str) -> None:
     with pytest.raises(ScafflixError, match=f"the method {method} has none; leave it out"):
-        foresight.check_keys(config("linear", p="auto", method=method, h0="warm"))
+        refusals.check_keys(config("linear", p="auto", method=method, h0="warm"))
 
 
 def test_a_comparison_refuses_what_none_of_its_methods_reads() -> None:
@@ -157,7 +157,7 @@ def test_a_comparison_gives_a_key_to_the_methods_that_read_it() -> None:
     asked = {**IRIS, "rounds": 2, "methods": "gd,scafflix", "alphas": "0.5", "h0": "warm", "p": 0.5}
     gd, scafflix = compare(build(CompareConfig, asked))
     assert (gd.config["h0"], gd.config["p"]) == ("zero", "auto")
-    assert (scafflix.config["h0"], scafflix.config["p"]) == ("warm", 0.5)
+    assert (scafflix.runs.config["h0"], scafflix.runs.config["p"]) == ("warm", 0.5)
     assert gd.metrics["bits_up"][0] == 0 < scafflix.metrics["bits_up"][0]
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from damage import TEXT, VALUES, Random, damaged
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from scafflix.deploy import messages
-from scafflix.deploy.wire import KINDS, SCALARS, TYPE, pack, unpack
+from scafflix.federate import messages
+from scafflix.federate.wire import KINDS, SCALARS, TYPE, pack, unpack
 
 POINT = (np.arange(6.0).reshape(2, 3), np.ones(4))
 LAYOUT = messages.layout_of(POINT)
@@ -47,7 +47,7 @@ def try_message(r: Random, folder: Path) -> None:
     except (TypeError, ValueError):
         made[SCALARS] = ConfigRecord({TYPE: "Hello"})  # what Flower itself does not carry
     message = unpack(RecordDict(made))
-    problem = messages.problem_with(message, LAYOUT if r.random() < 0.8 else None)
+    problem = messages.fault_of(message, LAYOUT if r.random() < 0.8 else None)
     if problem is not None:
         assert problem.kind and problem.reason.isprintable()  # noqa: PT018
         return

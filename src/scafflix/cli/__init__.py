@@ -10,7 +10,7 @@ import typer
 
 from scafflix.cli import data, deploy, report, resume, runs
 from scafflix.cli.display import MANNER, conclude, say, warnings_as_sentences
-from scafflix.errors import ScafflixError, StopError
+from scafflix.core.errors import ScafflixError, StopError
 
 HELP = (
     "Personalized federated learning that communicates rarely.\n\n"

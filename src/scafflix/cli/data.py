@@ -10,8 +10,8 @@ from rich.progress import DownloadColumn, Progress, TaskID
 from scafflix import data
 from scafflix.cli.display import ERR, MANNER, OUT, show, wrote
 from scafflix.cli.options import configured
-from scafflix.config import ProblemConfig
 from scafflix.report.table import Table
+from scafflix.runs.config import ProblemConfig
 
 FEW = 20  # entries of a table that are shown in a line
 
@@ -39,7 +39,7 @@ def list_known() -> None:
 @configured(ProblemConfig)
 def describe(config: ProblemConfig) -> None:
     """Show rows, features, labels and how different the clients are."""
-    from scafflix.building import load_data
+    from scafflix.runs.assembly import load_data
 
     found = data.describe(load_data(config))
     if MANNER.words:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scafflix import config as configuration
 from scafflix.cli.display import progress, say, show_facts, tell, wrote
-from scafflix.errors import ScafflixError
+from scafflix.core.errors import ScafflixError
+from scafflix.runs import config as configuration
 
 if TYPE_CHECKING:
     from scafflix.record import Record
@@ -88,8 +88,8 @@ def local(
 ) -> None:
     """Run a SuperLink and nodes on this machine, as real processes, and collect the record."""
     _need_flower()
-    from scafflix.deploy.local import run_local
-    from scafflix.deploy.settings import Restart
+    from scafflix.federate.local import run_local
+    from scafflix.federate.settings import Restart
 
     asked = _read(config, assignments)
     with _interruptible(out), progress(asked.method) as (report,):
@@ -132,11 +132,11 @@ def server(
         raise ScafflixError("Give either --certificates DIR (TLS) or --insecure.")
     if nodes < 1:
         raise ScafflixError(f"nodes is {nodes}; it must be at least 1.")
-    from scafflix.deploy.configuration import check_sizes, checked
-    from scafflix.deploy.link import Link
-    from scafflix.deploy.processes import alone
-    from scafflix.deploy.settings import Restart
-    from scafflix.deploy.terms import check_terms
+    from scafflix.federate.configuration import check_sizes, checked
+    from scafflix.federate.connection import Link
+    from scafflix.federate.processes import alone
+    from scafflix.federate.settings import Restart
+    from scafflix.federate.terms import check_terms
     from scafflix.models import MODELS, is_network
 
     read = _read(config, assignments)
@@ -186,11 +186,11 @@ def node(
             raise ScafflixError(f"{file}: there is no such file.")
     import tomli_w
 
-    from scafflix import durable
-    from scafflix.deploy.link import node_words
-    from scafflix.deploy.messages import checked_name
-    from scafflix.deploy.processes import alone, become, environment, free_port
-    from scafflix.personalization import read_alpha
+    from scafflix.core import durable
+    from scafflix.federate.connection import node_words
+    from scafflix.federate.messages import checked_name
+    from scafflix.federate.processes import alone, become, environment, free_port
+    from scafflix.personalization.personalize import read_alpha
 
     if alpha is not None:
         read_alpha(alpha, 1)
@@ -220,7 +220,7 @@ def keys(
 ) -> None:
     """Make TLS certificates for a server, and keys for nodes."""
     _need_flower()
-    from scafflix.deploy.certificates import make_certificates, make_node_key
+    from scafflix.federate.certificates import make_certificates, make_node_key
 
     if not host and not client:
         raise ScafflixError("Give --host for certificates, --client for node keys, or both.")
@@ -272,7 +272,7 @@ def _need_flower() -> None:
 
 
 def _read(file: Path, assignments: list[str] | None) -> Any:
-    from scafflix.deploy.configuration import DeployConfig
+    from scafflix.federate.configuration import DeployConfig
 
     config = configuration.read(DeployConfig, file, {}, assignments or [])
     return replace(config, method=_findable(config.method)) if ".py:" in config.method else config

@@ -24,9 +24,9 @@ from rich.progress import (
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from scafflix.errors import ScafflixWarning
-from scafflix.progress import Progress as Report
-from scafflix.progress import Standing
+from scafflix.core.errors import ScafflixWarning
+from scafflix.core.progress import Progress as Report
+from scafflix.core.progress import Standing
 from scafflix.report.table import Table
 
 # what is printed may hold any text a user typed: no markup in it

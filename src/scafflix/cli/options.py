@@ -10,8 +10,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from scafflix.config import assigned, read
-from scafflix.errors import ScafflixError
+from scafflix.core.errors import ScafflixError
+from scafflix.runs.config import assigned, read
 
 ALIASES = {"methods": ("--method",), "alphas": ("--alpha",)}
 METAVARS = {int: "N", float: "NUMBER", int | None: "N", float | None: "NUMBER"}

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from scafflix.cli.display import wrote
-from scafflix.errors import ScafflixError
+from scafflix.core.errors import ScafflixError
 
 Folders = Annotated[
     list[Path],
@@ -49,8 +49,8 @@ def track(
     ] = "tracked",
 ) -> None:
     """Send records to a tracker: TensorBoard, MLflow or Weights & Biases, offline."""
-    from scafflix import trackers
     from scafflix.record import Record, runs_in
+    from scafflix.report import trackers
 
     for folder in folders:
         for place in runs_in(folder):

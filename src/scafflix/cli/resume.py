@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from scafflix.errors import ScafflixError
+from scafflix.core.errors import ScafflixError
 
 
 def resume(
@@ -17,7 +17,7 @@ def resume(
     """Continue a run, comparison, search or figure that was stopped; the result is the same bit for
     bit."""
     from scafflix.cli.work import work
-    from scafflix.job import unfinished
+    from scafflix.runs.workfolder import unfinished
 
     folder = folder.absolute()
     asked = unfinished(folder)

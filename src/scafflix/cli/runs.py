@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from scafflix import config as configuration
 from scafflix.cli.options import configured
-from scafflix.config import CompareConfig, RunConfig, Scale, TuneConfig, plain
-from scafflix.progress import MINUTES
+from scafflix.core.progress import MINUTES
+from scafflix.runs import config as configuration
+from scafflix.runs.config import CompareConfig, RunConfig, Scale, TuneConfig, plain
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to.", metavar="DIR")]
 Force = Annotated[bool, typer.Option("--force", help="Write even if the folder is not empty.")]
@@ -61,7 +61,7 @@ def compare(
 
 def demo(out: Out = None, force: Force = False) -> None:
     """Handwritten digits over 20 unlike clients: GD, Nesterov, FedAvg, Scafflix."""
-    from scafflix.experiment import figure_settings
+    from scafflix.runs.runner import figure_settings
 
     config = configuration.build(CompareConfig, figure_settings("demo"))
     title = "Digits over 20 unlike clients"
@@ -139,10 +139,10 @@ def _begin(
     rounds: int | None = None,
     **arguments: Any,
 ) -> None:
-    from scafflix.checkpoint import Often
     from scafflix.cli import work
-    from scafflix.job import Asked
+    from scafflix.core.checkpoint import Often
     from scafflix.record import file_name
+    from scafflix.runs.workfolder import Asked
 
     folder = out if isinstance(out, Path) else Path("runs") / file_name(out)
     work.work(Asked(command, arguments, str(Path.cwd()), Often(rounds, minutes)), folder, force)

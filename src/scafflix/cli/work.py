@@ -12,22 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from scafflix import config as configuration
-from scafflix import experiment, reproduction, tuning
-from scafflix.checkpoint import Checkpoints
 from scafflix.cli.display import in_words, progress, show, show_facts, tell, wrote
-from scafflix.config import CompareConfig, RunConfig, Scale, TuneConfig
-from scafflix.engine.compilation import keep_programs
-from scafflix.errors import ScafflixError
-from scafflix.job import Asked, Job, begin
-from scafflix.machine import use_all_cores
+from scafflix.core.checkpoint import Checkpoints
+from scafflix.core.compilation import keep_programs
+from scafflix.core.errors import ScafflixError
+from scafflix.core.machine import use_all_cores
+from scafflix.core.progress import Progress as Report
+from scafflix.core.progress import Standing
 from scafflix.models import is_network
-from scafflix.progress import Progress as Report
-from scafflix.progress import Standing
 from scafflix.record import Record, file_name
 from scafflix.report import tables
 from scafflix.report.curves import alpha_label
 from scafflix.report.table import Table
+from scafflix.runs import config as configuration
+from scafflix.runs import reproduction, runner, tuning
+from scafflix.runs.config import CompareConfig, RunConfig, Scale, TuneConfig
+from scafflix.runs.workfolder import Asked, Job, begin
 
 
 def prepare() -> None:
@@ -48,7 +48,7 @@ def work(asked: Asked, folder: Path, force: bool = False) -> None:
 def _run(job: Job, config: dict[str, Any]) -> None:
     asked = configuration.build(RunConfig, config)
     with progress(asked.method) as (report,):
-        record = experiment.execute(asked, report, job.checkpoints)
+        record = runner.execute(asked, report, job.checkpoints)
     with job.output() as aside:
         record.write(aside)
     if is_network(asked.model):
@@ -62,7 +62,7 @@ def _run(job: Job, config: dict[str, Any]) -> None:
 def _compare(job: Job, config: dict[str, Any], title: str) -> None:
     wanted, folder = configuration.build(CompareConfig, config), job.folder
     with progress("comparing") as (report,):
-        records = experiment.compare(wanted, report, job.checkpoints)
+        records = runner.compare(wanted, report, job.checkpoints)
     # drawing takes a second to import: only once there is something to draw
     from scafflix.report import accuracy, curves, figures, page
 
@@ -126,7 +126,7 @@ def _reproduce(job: Job, name: str, scale: str, changes: dict[str, str]) -> None
 def _reproduce_fig1(job: Job) -> None:
     """Convex problems: every seed and alpha in one sweep, with certificates."""
     name = "fig1"
-    settings = experiment.figure_settings(name)
+    settings = runner.figure_settings(name)
     panels = settings.pop("panels")
     configs = [configuration.build(CompareConfig, {**settings, "data": data}) for data in panels]
     with progress(*panels) as reports:
@@ -160,7 +160,7 @@ def _compare_all(
             report(done, total, state)
 
         place = checkpoints.within(file_name(config.data))
-        return experiment.compare(config, report_or_stop, place, scores=False)
+        return runner.compare(config, report_or_stop, place, scores=False)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         try:
@@ -174,7 +174,7 @@ def _compare_all(
 def plan(config: RunConfig) -> None:
     """What theory says before anything runs."""
     prepare()
-    made = experiment.forecast(config)
+    made = runner.forecast(config)
     show_facts("Plan", made.facts)
     header = ("method", "p", "zeta", "iterations", "rounds", "megabytes")
     rows = [tuple(map(in_words, row)) for row in made.methods]

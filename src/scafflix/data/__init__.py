@@ -8,7 +8,7 @@
 
 from typing import TYPE_CHECKING
 
-from scafflix.lazy import lazily
+from scafflix.core.lazy import lazily
 
 if TYPE_CHECKING:
     from scafflix.data.arrays import from_arrays, from_clients

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data.federation import Features, Labels
-from scafflix.errors import ScafflixError
 
 DENSE_LIMIT = 2**28
 """The most entries a dense feature array may have (2 GiB of float64)."""
@@ -29,7 +29,7 @@ def admit_features(features: object, where: str = "features") -> Features:
     dtype('float64')
     >>> admit_features([[1.0, float("nan")]])
     Traceback (most recent call last):
-    scafflix.errors.ScafflixError: features: row 0, column 1 (from 0) is nan; give finite numbers.
+    scafflix.core.errors.ScafflixError: features: row 0, column 1 (from 0) is nan; ...
     """
     if sparse.issparse(features):
         return admit_sparse(features, where)

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from scafflix.core.errors import ScafflixError, reason_of
 from scafflix.data.admission import BYTE_LIMIT, TEXT_LIMIT, admit_features, admit_labels
 from scafflix.data.parts import Budget
 from scafflix.data.rows import Rows
-from scafflix.errors import ScafflixError, reason_of
 
 CHUNK = 2**20
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)

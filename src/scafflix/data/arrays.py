@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from scafflix.arguments import flag, shown
+from scafflix.core.arguments import flag, shown
+from scafflix.core.errors import ScafflixError
 from scafflix.data.admission import admit_column, admit_features, admit_labels, as_array
 from scafflix.data.federation import Examples, Features, Federation, Labels
 from scafflix.data.holdout import check_fraction, hold_out
@@ -18,7 +19,6 @@ from scafflix.data.scaling import append_intercept, check_scale, rescale
 from scafflix.data.split import Column, assign, parse_split
 from scafflix.data.streams import Stream, generator
 from scafflix.data.threshold import check_threshold, leave_out
-from scafflix.errors import ScafflixError
 
 Client = TypeVar("Client")
 

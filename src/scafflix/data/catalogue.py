@@ -7,8 +7,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from scafflix.core.cache import cache_folder
+from scafflix.core.errors import ScafflixError
 from scafflix.data.recognition import find_people
-from scafflix.errors import ScafflixError
 
 LIBSVM = "LIBSVM"
 SCIKIT_LEARN = "scikit-learn"
@@ -108,7 +109,7 @@ def known() -> tuple[Entry, ...]:
 def entry_of(name: str) -> Entry:
     """The entry of a name."""
     if not isinstance(name, str) or name not in CATALOGUE:
-        from scafflix.arguments import shown  # with NumPy, which lists of names do without
+        from scafflix.core.arguments import shown  # with NumPy, which lists of names do without
 
         raise ScafflixError(
             f"There is no data set {shown(name)}; the known names are {', '.join(CATALOGUE)}."
@@ -178,14 +179,6 @@ def is_intact(path: Path, file: KnownFile) -> bool:
 def note_beside(path: Path) -> Path:
     """Where the checksum of a file is noted, if its source states none."""
     return path.with_name(f"{path.name}.sha256")
-
-
-def cache_folder() -> Path:
-    """``$SCAFFLIX_CACHE``, else ``$XDG_CACHE_HOME/scafflix``, else ``~/.cache/scafflix``."""
-    own = os.environ.get("SCAFFLIX_CACHE")
-    if own:
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "scafflix"
 
 
 def digest(path: Path) -> str:

@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 from typing import IO, Any
 
-from scafflix.errors import ScafflixError, reason_of
+from scafflix.core.errors import ScafflixError, reason_of
 
 LINE_LIMIT = 2**26
 """The most bytes of one line."""

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from filelock import lock_descriptor
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data.catalogue import (
     FEDJAX,
     Entry,
@@ -30,7 +31,6 @@ from scafflix.data.catalogue import (
     note_beside,
 )
 from scafflix.data.release import check_database
-from scafflix.errors import ScafflixError
 
 ADDRESS = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
 FEDJAX_ADDRESS = "https://storage.googleapis.com/gresearch/fedjax/"

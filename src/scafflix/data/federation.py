@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from scafflix.arguments import instance, numbers, shown
+from scafflix.core.arguments import instance, numbers, shown
+from scafflix.core.errors import ScafflixError
 from scafflix.data.identity import check_ids
-from scafflix.errors import ScafflixError
 
 Features = NDArray[Any] | sparse.csr_array
 Labels = NDArray[np.generic]

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from scafflix.arguments import real_number
+from scafflix.core.arguments import real_number
 from scafflix.data.federation import Examples, Federation
 from scafflix.data.streams import Stream, generator
 

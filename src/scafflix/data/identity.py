@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from scafflix.errors import ScafflixError
+from scafflix.core.errors import ScafflixError
 
 LONGEST = 200
 """Letters of an id."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scafflix.errors import ScafflixError
+from scafflix.core.errors import ScafflixError
 
 SIDE = 28
 PIXELS = SIDE * SIDE
@@ -43,7 +43,7 @@ def check_classes(labels: NDArray[Any], rows: int, where: str) -> NDArray[np.int
 
     >>> check_classes(np.array([0, 62]), 2, "here")
     Traceback (most recent call last):
-    scafflix.errors.ScafflixError: here: label 1 (from 0) is 62; give whole numbers from 0 to 61.
+    scafflix.core.errors.ScafflixError: here: label 1 (from 0) is 62; give ...
     """
     if labels.shape != (rows,):
         raise ScafflixError(

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data.arrays import by
 from scafflix.data.federation import Features, Labels
 from scafflix.data.images import CLASSES, PIXELS, from_shares, not_a_class
 from scafflix.data.parts import Budget, Clients, Parts
 from scafflix.data.recognition import files_in
 from scafflix.data.text import LENGTH, continued
-from scafflix.errors import ScafflixError
 
 
 def read_leaf(path: Path) -> Parts:

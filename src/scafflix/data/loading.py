@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from scafflix.arguments import flag, shown, whole_number
+from scafflix.core.arguments import flag, shown, whole_number
+from scafflix.core.errors import ScafflixError
 from scafflix.data.archive import read_archive
 from scafflix.data.arrays import Preparation, from_arrays, join, join_held_out, prepare
 from scafflix.data.catalogue import CATALOGUE, locate
@@ -28,7 +29,6 @@ from scafflix.data.svmlight import read_svmlight
 from scafflix.data.synthesis import parse_synthetic, synthetic
 from scafflix.data.table import read_table
 from scafflix.data.threshold import NO_TRAINING_ROWS, check_threshold
-from scafflix.errors import ScafflixError
 
 PLAIN_FILES = {  # of scikit-learn, with as many lines before the numbers; labels come last
     "breast_cancer": ("breast_cancer.csv", 1),

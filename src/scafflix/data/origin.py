@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data.catalogue import CATALOGUE, FEDJAX, LIBSVM, SCIKIT_LEARN
 from scafflix.data.recognition import kind_of
-from scafflix.errors import ScafflixError
 
 Kind = Literal["synthetic", "bundled", "svmlight", "table", "archive", "people"]
 """``people``: the source names its clients, see `scafflix.data.recognition`."""
@@ -43,10 +43,10 @@ def resolve(source: str | Path) -> Origin:
     ('rows=5', 'svmlight')
     >>> resolve("mushroom")
     Traceback (most recent call last):
-    scafflix.errors.ScafflixError: There is no data set or file 'mushroom'; the known names are ...
+    scafflix.core.errors.ScafflixError: There is no data set or file 'mushroom'; ...
     """
     if not isinstance(source, str | os.PathLike):
-        from scafflix.arguments import shown  # with NumPy, which lists of names do without
+        from scafflix.core.arguments import shown  # with NumPy, which lists of names do without
 
         raise ScafflixError(
             f"The source is {shown(source)}; give the name of a data set or a path."

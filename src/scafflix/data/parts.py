@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data.federation import Features, Labels
-from scafflix.errors import ScafflixError
 
 Clients = Mapping[str, tuple[Features, Labels]]
 """The features and labels of each client, in the order of the source."""

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scafflix.errors import ScafflixError
+from scafflix.core.errors import ScafflixError
 
 if TYPE_CHECKING:
     from scafflix.data.parts import Parts

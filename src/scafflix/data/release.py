@@ -23,11 +23,11 @@ import msgpack  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
+from scafflix.core.errors import ScafflixError, reason_of
 from scafflix.data.images import check_classes, from_shares
 from scafflix.data.parts import Budget, Clients, Parts
 from scafflix.data.recognition import is_training
 from scafflix.data.text import sequences
-from scafflix.errors import ScafflixError, reason_of
 
 CLIENT_LIMIT = 2**26
 """The most bytes that one client's data may take, compressed or not: 21,000 images."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data.decompression import UNREADABLE, open_text, unreadable
 from scafflix.data.federation import Features, Labels
 from scafflix.data.parts import Budget, Parts
 from scafflix.data.text import sequences
-from scafflix.errors import ScafflixError
 
 
 def read_roles(path: Path) -> Parts:

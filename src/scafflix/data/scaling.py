@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from scafflix.arguments import choice
+from scafflix.core.arguments import choice
+from scafflix.core.errors import ScafflixError
 from scafflix.data.admission import check_dense_size
 from scafflix.data.federation import Features, Federation
-from scafflix.errors import ScafflixError
 
 Scale = Literal["none", "maxabs", "standard"]
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scafflix.arguments import real_number, shown, whole_number
+from scafflix.core.arguments import real_number, shown, whole_number
+from scafflix.core.errors import ScafflixError
 from scafflix.data.federation import Labels
 from scafflix.data.streams import Stream, generator
-from scafflix.errors import ScafflixError
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from scafflix.arguments import whole_number
+from scafflix.core.arguments import whole_number
 
 
 class Stream(IntEnum):

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from scafflix.arguments import whole_number
+from scafflix.core.arguments import whole_number
+from scafflix.core.errors import ScafflixError, reason_of
 from scafflix.data.decompression import UNREADABLE, open_text, unreadable
 from scafflix.data.rows import Rows
-from scafflix.errors import ScafflixError, reason_of
 
 FEATURE_LIMIT = 10_000_000
 """The most features a file may claim on its own; models have a parameter for each."""

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from scafflix.arguments import choice, real_number, whole_number
+from scafflix.core.arguments import choice, real_number, whole_number
+from scafflix.core.errors import ScafflixError
 from scafflix.data.admission import check_dense_size
 from scafflix.data.federation import Examples, Federation, Labels
 from scafflix.data.identity import CLIENT_LIMIT
 from scafflix.data.streams import Stream, generator
-from scafflix.errors import ScafflixError
 
 Array = NDArray[np.float64]
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scafflix.core.errors import ScafflixError, reason_of
 from scafflix.data.admission import TEXT_LIMIT, check_dense_size
 from scafflix.data.federation import Labels
 from scafflix.data.rows import Rows
-from scafflix.errors import ScafflixError, reason_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

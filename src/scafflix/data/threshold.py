@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from scafflix.arguments import whole_number
+from scafflix.core.arguments import whole_number
+from scafflix.core.errors import ScafflixError
 from scafflix.data.federation import Federation
-from scafflix.errors import ScafflixError
 
 NO_TRAINING_ROWS = "no training rows"
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data.archive import open_archive
 from scafflix.data.arrays import group
 from scafflix.data.images import SIDE, check_classes
 from scafflix.data.parts import Clients, Parts
-from scafflix.errors import ScafflixError
 
 ARRAYS = ("x", "y", "user")
 

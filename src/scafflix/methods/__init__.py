@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from inspect import signature
 
-from scafflix.arguments import instance, shown
-from scafflix.errors import ScafflixError
+from scafflix.core.arguments import instance, shown
+from scafflix.core.errors import ScafflixError
+from scafflix.core.plugins import find_function
 from scafflix.methods.fedavg import fedavg
 from scafflix.methods.gd import gd
 from scafflix.methods.i_scaffnew import i_scaffnew
@@ -13,7 +14,6 @@ from scafflix.methods.nesterov import nesterov
 from scafflix.methods.scafflix import scafflix
 from scafflix.methods.scaffnew import scaffnew
 from scafflix.methods.sgd import sgd
-from scafflix.plugins import find_function
 
 METHODS: dict[str, Callable[..., Method]] = {
     method.__name__: method

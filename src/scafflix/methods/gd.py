@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scafflix.errors import ScafflixError
+from scafflix.core.errors import ScafflixError
 from scafflix.methods.method import Method
 from scafflix.methods.sgd import sgd
 from scafflix.theory import Plan, check_plan

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from jax.tree_util import Partial
 
+from scafflix.core.types import Floats
 from scafflix.methods.method import (
     Client,
     Factor,
@@ -20,7 +21,6 @@ from scafflix.methods.method import (
     geometric,
     paced,
 )
-from scafflix.problem import Floats
 from scafflix.theory import (
     NO_RATE,
     Plan,

@@ -20,9 +20,9 @@ import jax
 import numpy as np
 from jax.tree_util import Partial
 
-from scafflix.arguments import choice
+from scafflix.core.arguments import choice
 from scafflix.gradients import Gradient
-from scafflix.mixing import mix
+from scafflix.personalization.mixing import mix
 from scafflix.theory import Rate
 
 Point = Any  # a Vector or an array

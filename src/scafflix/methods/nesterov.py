@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jax.tree_util import Partial
 
-from scafflix.errors import ScafflixError
+from scafflix.core.errors import ScafflixError
 from scafflix.methods.method import Method, Number, Point, Sent
 from scafflix.methods.sgd import local_step
 from scafflix.theory import NO_RATE, Plan, Rate, check_plan, chosen_stepsize

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from jax.tree_util import Partial
 
+from scafflix.core.types import Floats
 from scafflix.methods.method import (
     Client,
     Factor,
@@ -17,7 +18,6 @@ from scafflix.methods.method import (
     geometric,
     paced,
 )
-from scafflix.problem import Floats
 from scafflix.theory import (
     NO_RATE,
     Plan,

@@ -9,8 +9,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from scafflix.arguments import instance, numbers
-from scafflix.errors import ScafflixError
+from scafflix.core.arguments import instance, numbers
+from scafflix.core.errors import ScafflixError
 from scafflix.models.network import Network, Params
 
 

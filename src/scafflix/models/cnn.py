@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from scafflix.arguments import whole_number
+from scafflix.core.arguments import whole_number
 from scafflix.models.network import Network, Params
 
 SIDE = 28  # pixels

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from scafflix.arguments import shown, whole_number
-from scafflix.errors import ScafflixError
+from scafflix.core.arguments import shown, whole_number
+from scafflix.core.errors import ScafflixError
 from scafflix.models.network import Network, Params
 
 
@@ -49,4 +49,4 @@ def _dense(features: int, classes: int, hidden: tuple[int, ...]) -> Network:
             x = jnp.dot(jax.nn.relu(x) if number else x, layer["weight"]) + layer["bias"]
         return x
 
-    return Network("dense", init, apply)
+    return Network("dense", init, apply, linear_model="" if hidden else "softmax")

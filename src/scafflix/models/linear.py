@@ -17,8 +17,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from scafflix.core.errors import ScafflixError
 from scafflix.data.federation import Labels
-from scafflix.errors import ScafflixError
 from scafflix.models.network import Network
 
 TERMS = 18  # of the series of artanh: the next is below 1e-18 of the first

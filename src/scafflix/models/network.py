@@ -39,6 +39,7 @@ class Network(NamedTuple):
     metric: str = "accuracy"  # what `score` measures, averaged over counted entries
     loss: Callable[[Array, Array], Array] = cross_entropy
     score: Callable[[Array, Array], Array] = correct
+    linear_model: str = ""  # the name of the linear model that is the same function, if one is
 
 
 def is_counted(labels: Array) -> Array:

@@ -17,7 +17,7 @@ from scafflix.record import Record
 from scafflix.report.curves import alpha_label, families
 from scafflix.report.figures import Picture
 from scafflix.report.table import Table
-from scafflix.reproduction import Line, Panel
+from scafflix.runs.reproduction import Line, Panel
 
 
 def curve(record: Record, name: str) -> tuple[NDArray[Any], NDArray[Any]]:

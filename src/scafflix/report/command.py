@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from scafflix.config import RunConfig
+from scafflix.runs.config import RunConfig
 
 
 def command(config: Mapping[str, Any]) -> str | None:
     """For a run that was asked for with a full configuration; None for one started in Python.
 
-    >>> from scafflix.config import plain
+    >>> from scafflix.runs.config import plain
     >>> command(plain(RunConfig(data="digits", alpha=0.5, intercept=True)))
     'scafflix run --data digits --intercept --alpha 0.5'
     """

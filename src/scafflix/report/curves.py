@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scafflix.config import ProblemConfig
 from scafflix.record import Record
+from scafflix.runs.config import ProblemConfig
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scafflix.report.table import Table
 from scafflix.report.tables import KINDS
-from scafflix.tuning import Tuned, best, score
+from scafflix.runs.tuning import Tuned, best, score
 
 
 def grid(tuned: Tuned) -> Table:

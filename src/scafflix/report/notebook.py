@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from functools import singledispatch
 from html import escape
 from typing import Any
 
@@ -20,8 +21,21 @@ from scafflix.theory import Plan
 INCHES = (6.4, 3.4)
 
 
-def picture(record: Record) -> Picture:
-    """The curves of one run."""
+@singledispatch
+def picture(thing: object) -> Picture:
+    """What `thing.plot()` draws."""
+    raise NotImplementedError(type(thing))
+
+
+@singledispatch
+def html(thing: object) -> str:
+    """What a notebook shows of it."""
+    raise NotImplementedError(type(thing))
+
+
+@picture.register
+def _(record: Record) -> Picture:
+    """The curves of one run: gap and gradient, what its models score, or its objective."""
     (family,) = families([record])
     judged = main_metric(family)
     if judged == "objective_gap":
@@ -37,7 +51,8 @@ def picture(record: Record) -> Picture:
     return made
 
 
-def record_html(record: Record) -> str:
+@html.register
+def _(record: Record) -> str:
     """What the run says first, and its curves."""
     facts = {card.title: f"{card.value} ({card.note})" for card in headline(families([record]))}
     asked = record.config
@@ -45,7 +60,8 @@ def record_html(record: Record) -> str:
     return _table(title, facts) + _image(picture(record))
 
 
-def plan_picture(plan: Plan) -> Picture:
+@picture.register
+def _(plan: Plan) -> Picture:
     """Each quantity over the clients, sorted, on a logarithmic axis."""
     made = Picture(figsize=(2 * INCHES[0], INCHES[1]), layout="constrained")
     quantities = {
@@ -61,7 +77,8 @@ def plan_picture(plan: Plan) -> Picture:
     return made
 
 
-def plan_html(plan: Plan) -> str:
+@html.register
+def _(plan: Plan) -> str:
     """The plan in numbers."""
     facts = {name: f"{v:.4g}" if isinstance(v, float) else v for name, v in plan.facts.items()}
     return _table(f"Plan for {plan.n} clients", facts)

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from scafflix.errors import ScafflixError
+from scafflix.core.errors import ScafflixError
 from scafflix.record import Record
 from scafflix.report import tables
 from scafflix.report.content import content

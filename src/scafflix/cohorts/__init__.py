@@ -1,1 +1,0 @@
-"""Networks with thousands of clients that remember: a sampled cohort a round, state in a store."""

@@ -1,0 +1,1 @@
+"""What everything rests on: errors, points, random streams, digests, durable files, devices."""

@@ -1,0 +1,54 @@
+"""Random streams: one seed, and a separate stream for each thing that is drawn."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import jax
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from scafflix.core.precision import in_float64
+
+
+class Stream(IntEnum):
+    """What a stream is for; the numbers are part of what a seed means."""
+
+    COIN = 1
+    GRADIENT = 2
+    COHORT = 3
+    MODEL = 4
+    OPTIMA = 5
+    OWN_STEPS = 6
+    COMPRESSION = 7
+
+
+@in_float64
+def key(seed: int, purpose: Stream) -> Array:
+    """The key of a stream that the compiled program draws from; seeds have more than 32 bits."""
+    return _key(np.int64(seed), int(purpose))
+
+
+@jax.jit
+def _key(seed: Array, purpose: Array) -> Array:
+    return jax.random.fold_in(jax.random.key(seed), purpose)
+
+
+def uniforms(seed: int, purpose: Stream, first: int, number: int) -> NDArray[np.float64]:
+    """Numbers first, first + 1, ... of a stream in (0, 1], each from the seed and its place
+    alone, so that nothing before it need be drawn.
+
+    >>> bool(uniforms(0, Stream.COIN, 0, 5)[3] == uniforms(0, Stream.COIN, 3, 1)[0])
+    True
+    """
+    draws = [
+        np.random.Generator(np.random.Philox(key=[seed, int(purpose)], counter=place)).random()
+        for place in range(first, first + number)
+    ]
+    return 1.0 - np.array(draws)
+
+
+def generator(seed: int, purpose: Stream, place: int) -> np.random.Generator:
+    """A generator of as many numbers as are wanted at one place of a stream."""
+    return np.random.Generator(np.random.Philox(key=[seed, int(purpose)], counter=[0, place, 0, 0]))

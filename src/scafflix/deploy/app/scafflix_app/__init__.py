@@ -1,1 +1,0 @@
-"""What Flower starts: the two apps, whose parts are in scafflix.deploy."""

@@ -1,1 +1,0 @@
-"""Runs of a method on a problem, compiled."""

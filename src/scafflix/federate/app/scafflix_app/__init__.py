@@ -1,0 +1,1 @@
+"""What Flower starts: the two apps, whose parts are in scafflix.federate."""

@@ -1,0 +1,99 @@
+"""What clients may claim of themselves: every weight, p and K follow from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median_low
+from typing import NamedTuple
+
+import numpy as np
+
+from scafflix.core.errors import ScafflixError
+from scafflix.core.vector import Vector
+from scafflix.federate.messages import Fault, Introduction, fault_of
+from scafflix.methods.method import Client, Method
+
+SLACK = 1 + 1e-9  # for rounding in products of constants
+
+
+class Bounds(NamedTuple):
+    """The operator's."""
+
+    weight: float = 1000.0  # of a client in the average, times the median of all
+    steps: float = 1000.0  # of a round in expectation, 1/p
+
+
+def problem_with_introduction(one: Introduction) -> Fault | None:
+    """What is wrong with what one client says, whatever the others say."""
+    wrong = fault_of(one)
+    if wrong is not None:
+        return wrong
+    scales = (one.gamma, one.gamma_mu, one.gamma_L)
+    if any(scales) and not (one.gamma and one.gamma_L and one.gamma_mu <= SLACK * one.gamma_L):
+        return Fault(
+            "range",
+            f"its gamma is {one.gamma:g}, its gamma_mu {one.gamma_mu:g} and its gamma_L "
+            f"{one.gamma_L:g}; gamma and gamma_L must be above 0 and gamma_mu at most gamma_L, or "
+            "all three 0.",
+        )
+    return None
+
+
+def problem_with_change(one: Introduction, began: Introduction) -> Fault | None:
+    """What a client says otherwise than at the start of the run, rounding aside."""
+    for name in ("alpha", "gamma", "gamma_mu", "gamma_L", "examples", "layout"):
+        mine, first = getattr(one, name), getattr(began, name)
+        same = mine == first if name == "layout" else math.isclose(mine, first, rel_tol=1e-6)
+        if not same:
+            reason = f"its {name} is {mine}; at the start of the run it was {first}."
+            return Fault("changed", reason)
+    return None
+
+
+def check_alike(people: Sequence[Introduction]) -> None:
+    """Either every client has constants or none: one without would choose for all."""
+    without = [one.client for one in people if not one.gamma]
+    if 0 < len(without) < len(people):
+        raise ScafflixError(
+            f"Client {without[0]} knows no stepsize, but {len(people) - len(without)} others do; "
+            "give all nodes the same model, or leave that client out."
+        )
+
+
+def check_weights(people: Sequence[Introduction], method: Method, bounds: Bounds) -> None:
+    """Refuse a client that would have far more to say than the others, or make all steps tiny."""
+    gamma = np.asarray(method.gamma, float)
+    nowhere = Vector((np.zeros(1),))
+
+    def weight(one: Introduction, step: float) -> float:
+        client = Client(one.alpha, step, None, float(one.examples), float(len(people)))
+        state = method.init_client(client, nowhere, nowhere)
+        sent = method.broadcast(method.init_server(nowhere))
+        local = method.begin(client, state, sent)
+        return float(method.upload(client, state, sent, local)[1])
+
+    weights = [weight(one, float(step)) for one, step in zip(people, gamma, strict=True)]
+    curvatures = [one.gamma_L / one.gamma if one.gamma else 0.0 for one in people]
+    for what, values in (("the weight", weights), ("L =", curvatures)):
+        usual = median_low(values)
+        for one, value in zip(people, values, strict=True):
+            if not value <= bounds.weight * usual:
+                raise ScafflixError(
+                    f"Client {one.client} introduced itself with alpha {one.alpha:g}, gamma "
+                    f"{one.gamma:g} and gamma_L {one.gamma_L:g}, which implies {what} {value:.4g}; "
+                    f"at most {bounds.weight:g} times the median {usual:.4g} is allowed: leave "
+                    "that client out, or raise largest_weight."
+                )
+
+
+def check_steps(people: Sequence[Introduction], p: float, bounds: Bounds) -> None:
+    """Refuse constants that ask everybody for very long rounds."""
+    if p * bounds.steps * SLACK < 1:
+        one = min(people, key=lambda one: one.gamma_mu / one.gamma_L)
+        steps = f"{1 / p:.6g}" if p else "endless"
+        raise ScafflixError(
+            f"Client {one.client} introduced itself with gamma_mu {one.gamma_mu:g} and gamma_L "
+            f"{one.gamma_L:g}, which implies {steps} local steps a round; at most "
+            f"{bounds.steps:g} are allowed: leave that client out, raise largest_steps, or give p."
+        )

@@ -1,0 +1,116 @@
+"""TLS certificates and node keys for a federation of one's own.
+
+`authority.key` signs and stays with the operator; `ca.crt` goes to every node; `server.crt` and
+`server.key` to the server; each node's private key to that node alone, its public key to the
+server, which then knows the node.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from scafflix.core import durable, private
+from scafflix.core.errors import ScafflixError
+from scafflix.federate.messages import checked_name
+
+DAYS = 365
+LOOPBACK = ("localhost", "127.0.0.1")
+
+
+def make_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> Path:
+    """An authority of one's own, and a certificate for the server under these names.
+
+    It holds on the server's own machine too, where the job is handed in.
+    """
+    if not hosts:
+        raise ScafflixError("hosts is empty; give the names or addresses of the server.")
+    durable.new_folder(folder)
+    _refuse_to_replace(folder / "ca.crt")
+    authority, server = ec.generate_private_key(ec.SECP384R1()), _new_key()
+    issuer = _name("scafflix authority")
+    root = _certificate(issuer, issuer, authority.public_key(), days)
+    root = root.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+    root = root.add_extension(usage, critical=True)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
+    root = root.add_extension(identifier, critical=False)
+    mine = _certificate(_name(hosts[0]), issuer, server.public_key(), days)
+    names = x509.SubjectAlternativeName(_hosts([*hosts, *LOOPBACK]))
+    mine = mine.add_extension(names, critical=False)
+    mine = mine.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    known = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
+    mine = mine.add_extension(known, critical=False)
+    purpose = x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH])
+    mine = mine.add_extension(purpose, critical=False)
+    for name, builder in (("ca", root), ("server", mine)):
+        signed = builder.sign(authority, hashes.SHA384())
+        (folder / f"{name}.crt").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    _write_key(folder / "authority.key", authority, serialization.PrivateFormat.PKCS8)
+    _write_key(folder / "server.key", server, serialization.PrivateFormat.PKCS8)
+    return folder
+
+
+def make_node_key(folder: Path, name: str) -> Path:
+    """A node's private key; the public one lies beside it with the ending `.pub`."""
+    path = durable.new_folder(folder) / checked_name(name)
+    _refuse_to_replace(path)
+    key = _new_key()
+    _write_key(path, key, serialization.PrivateFormat.OpenSSH)
+    ssh = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    path.with_name(f"{path.name}.pub").write_bytes(key.public_key().public_bytes(*ssh) + b"\n")
+    return path
+
+
+def _new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP384R1())
+
+
+def _refuse_to_replace(path: Path) -> None:
+    if path.exists():
+        raise ScafflixError(f"{path} exists; remove it if nobody relies on it, or give another.")
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common[:64])])
+
+
+def _hosts(names: Sequence[str]) -> list[x509.GeneralName]:
+    made: list[x509.GeneralName] = []
+    for name in dict.fromkeys(names):
+        try:
+            made.append(x509.IPAddress(ipaddress.ip_address(name)))
+        except ValueError:
+            made.append(x509.DNSName(name))
+    return made
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def _write_key(
+    path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat
+) -> None:
+    """Readable by its owner alone."""
+    content = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    with private.open_file(path, "xb") as file:
+        file.write(content)

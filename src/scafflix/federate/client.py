@@ -1,0 +1,321 @@
+"""One client: trains, keeps its upload until it knows its fate, commits exactly once.
+
+The rule. An upload is *pending* from the moment it is stored until a message of a later round
+says which round's average last held an upload of this client. If it is the pending one, the
+control variate advances with that average; if not, the upload was in no average and is dropped.
+Either way sum_i alpha_i h_i stays 0. The new pending upload and the settled state are one file,
+replaced at once before the reply leaves: a crash before it repeats the work, a crash after it
+repeats the reply.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from scafflix import algorithm
+from scafflix.core import durable, streams
+from scafflix.core.durable import Arrays, Hook
+from scafflix.core.errors import ScafflixError
+from scafflix.core.precision import precision
+from scafflix.core.streams import Stream
+from scafflix.core.vector import Vector
+from scafflix.federate import client_state
+from scafflix.federate.client_state import Memory, Pending
+from scafflix.federate.learner import Learner, Place
+from scafflix.federate.messages import (
+    Evaluate,
+    Evaluation,
+    Hello,
+    Introduction,
+    Refusal,
+    Reply,
+    Request,
+    Train,
+    Upload,
+    checked_name,
+    fault_of,
+    layout_of,
+    problem_with_arrays,
+    receipt_of,
+)
+from scafflix.federate.naming import named, names_of
+from scafflix.federate.planning import UsersMethod, own_method
+from scafflix.methods.method import Client, Method, Points
+
+
+class RefusedError(ScafflixError):
+    """A message that is not done, with the kind by which it is counted."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+class ClientCore:
+    """A client with its own id, data, x_i* and folder. It holds nothing that is not on disk."""
+
+    def __init__(
+        self,
+        name: str,
+        alpha: float,
+        learner: Learner,
+        folder: Path,
+        hook: Hook = durable.quiet,
+        users_method: UsersMethod | None = None,
+    ) -> None:
+        self.name = checked_name(name)
+        if not 0 <= alpha <= 1:
+            raise ScafflixError(f"alpha is {alpha}; it must lie between 0 and 1.")
+        self.alpha = float(alpha)
+        self.learner, self.examples = learner, learner.examples
+        self.folder = durable.new_folder(folder / self.name)
+        self.hook = hook
+        self.users_method = users_method  # one that is not of this package
+        self._start = learner.start()
+        self.layout = layout_of(self._start.tree)
+        self._double = all(leaf.dtype == np.float64 for leaf in self._start.tree)
+        self._x_star: Vector | None = None
+
+    @property
+    def x_star(self) -> Vector | None:
+        """The local optimum, found once and kept; nobody needs it where alpha_i = 1."""
+        if self.alpha < 1 and self._x_star is None:
+            path = self.folder / f"optimum{durable.SUFFIX}"
+            found = durable.read(path)
+            mark = {"client": self.name, "fingerprint": self.learner.fingerprint}
+            if found is None or found[0] != mark or layout_of(found[1]) != self.layout:
+                x_star = self.learner.optimum()
+                durable.write(path, mark, x_star.tree, self.hook)
+                found = mark, x_star.tree
+            self._x_star = Vector(found[1])
+        return self._x_star
+
+    def handle(self, message: Request) -> Reply:
+        """The reply to any message; the same message twice has the same effect as once."""
+        if isinstance(message, Hello):
+            return self.introduce(message)
+        try:
+            wrong = fault_of(message)
+            if wrong is not None:
+                raise RefusedError(wrong.kind, wrong.reason)
+            with durable.locked(self.folder), precision(self._double):
+                if isinstance(message, Train):
+                    return self._train(message)
+                return self._evaluate(message)
+        except ScafflixError as error:
+            kind = "damaged" if isinstance(error, durable.DamagedError) else "error"
+            kind = error.kind if isinstance(error, RefusedError) else kind
+            place = (message.run, message.epoch, self.name, message.round)
+            return Refusal(*place, kind, f"Client {self.name}: {error}")
+
+    def introduce(self, message: Hello) -> Introduction:
+        """Who this is and what the server weighs and plans with."""
+        scales, start = self.learner.scales, self.learner.start()
+        return Introduction(
+            client=self.name,
+            alpha=self.alpha,
+            gamma=scales.gamma,
+            gamma_mu=scales.gamma_mu,
+            gamma_L=scales.gamma_L,
+            examples=self.examples,
+            layout=self.layout,
+            start=start.tree if message.start else (),
+            names=names_of(self.learner, start),
+        )
+
+    def control(self, message: Train | Evaluate) -> Vector | None:
+        """h_i as it stands, in Scafflix's scale: for the owner of the node, never sent."""
+        method, client = self._method(message)
+        kept = client_state.load(self._path(message.run), self._fresh_state(method, client))
+        state = self._fresh_state(method, client) if kept is None else kept.state
+        return method.controls(client, state)
+
+    def _train(self, message: Train) -> Upload:
+        method, client = self._method(message)
+        kept = self._memory(message, method, client)
+        if message.round < kept.latest:
+            raise RefusedError(
+                "stale", f"round {message.round} is over; round {kept.latest} was trained for."
+            )
+        if kept.pending is not None and message.round == kept.pending.round:
+            return self._upload(message, kept, kept.pending)
+        sent = self._sent(method, "point", message.point)
+        kept = self._settle(message, kept, method, client)
+        home = method.personal(client, kept.state, sent.x)
+        loss = self.learner.loss(home) if message.report else None
+        gradient = partial(self._gradient, message)
+        local = algorithm.local_steps(method, client, kept.state, sent, message.steps, gradient)
+        key = self._compression_key(message, method)
+        up, weight = algorithm.upload(method, client, kept.state, sent, local, key)
+        receipt = receipt_of(jax.tree.leaves(up))
+        remembers = bool(jax.tree.leaves(kept.state))
+        pending = Pending(
+            message.round,
+            message.steps,
+            receipt,
+            float(weight),
+            _number(loss),
+            tuple(jax.tree.leaves(local)),
+            message.point,
+        )
+        pending = pending if remembers else pending._replace(sent=())
+        kept = kept._replace(latest=message.round, pending=pending)
+        self.hook("trained")
+        client_state.save(self._path(message.run), kept, self.hook)
+        return self._upload(message, kept, pending)
+
+    def _gradient(self, message: Train, points: Points, step: int) -> Points:
+        """Line 8: at one point or several, on the same sample."""
+        place = Place(
+            seed=message.seed,
+            round=message.round,
+            step=step,
+            iteration=message.iteration + step,
+            number=message.number,
+            clients=message.clients,
+        )
+        return jax.tree.map(
+            lambda point: self.learner.gradient(point, place),
+            points,
+            is_leaf=lambda point: isinstance(point, Vector),
+        )
+
+    def _compression_key(self, message: Train, method: Method) -> Any:
+        if method.compressor is None:
+            return None
+        key = jax.random.fold_in(streams.key(message.seed, Stream.COMPRESSION), message.round)
+        return jax.random.fold_in(key, message.number)
+
+    def _sent(self, method: Method, name: str, arrays: Arrays) -> Any:
+        """What the server's arrays stand for."""
+        leaves, form = jax.tree.flatten(method.broadcast(method.init_server(self._start)))
+        wrong = problem_with_arrays(name, arrays, layout_of(leaves))
+        if wrong is not None:
+            raise RefusedError(wrong.kind, wrong.reason)
+        return jax.tree.unflatten(form, arrays)
+
+    def _local(self, method: Method, client: Client, state: Any, sent: Any, kept: Arrays) -> Any:
+        """Where local steps had led, in the form of the method's."""
+        form = jax.tree.structure(method.begin(client, state, sent))
+        return jax.tree.unflatten(form, kept)
+
+    def _upload(self, message: Train, kept: Memory, pending: Pending) -> Upload:
+        method, client = self._method(message)
+        sent = self._sent(method, "point", message.point)
+        local = self._local(method, client, kept.state, sent, pending.local)
+        key = self._compression_key(message, method)
+        up, _ = algorithm.upload(method, client, kept.state, sent, local, key)
+        return Upload(
+            run=message.run,
+            epoch=kept.epoch,
+            client=self.name,
+            round=pending.round,
+            committed=kept.committed,
+            weight=pending.weight,
+            loss=math.nan if pending.loss is None else pending.loss,
+            point=tuple(map(np.asarray, jax.tree.leaves(up))),
+        )
+
+    def _evaluate(self, message: Evaluate) -> Evaluation:
+        """Settle what is pending at the end of a run, and keep the model to take home."""
+        method, client = self._method(message)
+        kept = self._memory(message, method, client)
+        wrong = problem_with_arrays("point", message.point, self.layout)
+        if wrong is not None:
+            raise RefusedError(wrong.kind, wrong.reason)
+        if kept.pending is None or kept.pending.round < message.round:
+            kept = self._settle(message, kept, method, client)
+            client_state.save(self._path(message.run), kept, self.hook)
+        x_tilde = method.personal(client, kept.state, Vector(message.point))
+        note = {"client": self.name, "run": message.run, "rounds": message.round}
+        saved = named(self.learner, x_tilde)
+        path = self.model_path(message.run)
+        durable.write(path, note, list(saved.values()), self.hook, list(saved))
+        return Evaluation(
+            run=message.run,
+            epoch=kept.epoch,
+            client=self.name,
+            round=message.round,
+            committed=kept.committed,
+            loss=self.learner.loss(x_tilde),
+            score=self.learner.score(x_tilde),
+        )
+
+    def _settle(
+        self, message: Train | Evaluate, kept: Memory, method: Method, client: Client
+    ) -> Memory:
+        """Line 13 for the pending upload if it was in an average; else forget it."""
+        pending = kept.pending
+        if pending is not None and pending.round == message.included:
+            following = isinstance(message, Train) and message.round == message.included + 1
+            average = message.point if following else message.average
+            if pending.receipt == message.receipt and average:
+                sent = self._sent(method, "point", pending.sent)
+                after = self._sent(method, "average", average)
+                local = self._local(method, client, kept.state, sent, pending.local)
+                state = method.commit(client, kept.state, sent, local, after, pending.steps)
+                return kept._replace(state=state, committed=pending.round, pending=None)
+        elif kept.committed == message.included:
+            return kept._replace(pending=None)
+        raise RefusedError(
+            "lost",
+            f"the server counts an upload of round {message.included}, of which nothing is "
+            f"remembered here (last committed: {_round(kept.committed)}); put back the folder "
+            f"{self.folder}, or have the server restore it from its mirror, or start a new epoch.",
+        )
+
+    def _memory(self, message: Train | Evaluate, method: Method, client: Client) -> Memory:
+        """What is remembered, in the epoch of the message."""
+        template = self._fresh_state(method, client)
+        fresh = Memory(message.method, message.epoch, template)
+        try:
+            kept = client_state.load(self._path(message.run), template)
+        except durable.DamagedError:
+            if not message.restored:
+                raise
+            kept = None
+        if kept is not None and kept.method != message.method:
+            raise RefusedError(
+                "method", f"this run is one of {kept.method}, not of {message.method}."
+            )
+        if kept is not None and message.epoch < kept.epoch:
+            raise RefusedError("stale", f"epoch {message.epoch} is over; this is {kept.epoch}.")
+        if kept is None or message.epoch > kept.epoch:
+            kept = fresh
+        if message.restored and message.round >= kept.latest:
+            known = kept.pending is not None and kept.pending.round == message.round
+            if not known:
+                state = client_state.state_from(message.restored, template)
+                return fresh._replace(state=state, committed=message.included)
+        return kept
+
+    def _fresh_state(self, method: Method, client: Client) -> Any:
+        return method.init_client(client, self._start, 0 * self._start)
+
+    def _method(self, message: Train | Evaluate) -> tuple[Method, Client]:
+        asked = (message.method, message.settings)
+        method = own_method(*asked, self.alpha, message.gamma, self.users_method)
+        examples, clients = float(self.examples), float(message.clients)
+        return method, Client(self.alpha, message.gamma, self.x_star, examples, clients)
+
+    def _path(self, run: str) -> Path:
+        return self.folder / f"{checked_name(run)}{durable.SUFFIX}"
+
+    def model_path(self, run: str) -> Path:
+        """Where the model that the client takes home is kept."""
+        return self.folder / f"{checked_name(run)}-model{durable.SUFFIX}"
+
+
+def _number(loss: float | None) -> float | None:
+    """JSON has no NaN."""
+    return loss if loss is not None and math.isfinite(loss) else None
+
+
+def _round(number: int) -> str:
+    return "none" if number < 0 else f"round {number}"

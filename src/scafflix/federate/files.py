@@ -1,0 +1,131 @@
+"""What a server keeps on the disk, so that it can be taken up again after a crash.
+
+terms.json      the configuration with which the run began
+roster          who takes part, and the start
+checkpoint-E-R  the model, the ledger and the counts after R closed rounds, in epoch E
+rounds.jsonl    a line for each closed round
+average-R       the broadcast after round R, as long as somebody has to commit it
+mirror-E-N-R    h of client number N after round R of epoch E, if the server keeps a mirror
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scafflix.core import durable
+from scafflix.core.durable import Arrays, Hook
+from scafflix.core.errors import ScafflixError
+
+
+class Moment(NamedTuple):
+    """When a checkpoint was written."""
+
+    epoch: int
+    round: int  # how many were closed
+
+
+class Mirror(NamedTuple):
+    """A client's state after a round; a file for each, so that repeating a round is safe."""
+
+    epoch: int
+    number: int  # of the client
+    round: int
+
+
+class ServerFiles:
+    """The folder of a run."""
+
+    def __init__(self, folder: Path, hook: Hook) -> None:
+        self.folder, self.hook = folder, hook
+
+    def average(self, round: int) -> Arrays:
+        """The broadcast after a round."""
+        return self._read(self._average(round))
+
+    def keep_average(self, round: int, point: Arrays) -> None:
+        durable.write(self._average(round), {"round": round}, point, self.hook)
+
+    def mirror(self, which: Mirror) -> Arrays:
+        """The arrays of a mirrored state."""
+        return self._read(self._mirror(which))
+
+    def keep_mirror(self, which: Mirror, client: str, arrays: Sequence[Any]) -> None:
+        durable.write(self._mirror(which), {"client": client}, arrays, self.hook)
+
+    def checkpoint(self, at: Moment, facts: dict[str, Any], arrays: Sequence[Any]) -> None:
+        durable.write(self._checkpoint(at), facts, arrays, self.hook)
+
+    def moments(self) -> list[Moment]:
+        """Those of the checkpoints, oldest first: a later epoch may begin at an earlier round."""
+        paths = self.folder.glob(f"checkpoint-*{durable.SUFFIX}")
+        return sorted(Moment(*map(int, path.stem.split("-")[1:])) for path in paths)
+
+    def checkpoint_at(self, at: Moment) -> tuple[Any, Arrays]:
+        """What was written then."""
+        found = durable.read(self._checkpoint(at), " Go back to one before it with --from ROUND.")
+        assert found is not None
+        return found
+
+    def keep_checkpoints(self, newest: int, best: int) -> None:
+        """Remove all but the newest, and the newest of the round `best`."""
+        moments = self.moments()
+        kept = {*moments[-newest:], *[one for one in moments if one.round == best][-1:]}
+        for one in moments:
+            if one not in kept:
+                durable.remove(self._checkpoint(one))
+
+    def forget_after(self, now: Moment) -> None:
+        """Remove the checkpoints of rounds that were gone back behind."""
+        for one in self.moments():
+            if one.round > now.round:
+                durable.remove(self._checkpoint(one))
+
+    def journal(self, row: Mapping[str, Any]) -> None:
+        """Write a round down."""
+        durable.append(self._journal, json.dumps(row, allow_nan=False), self.hook)
+
+    def rows(self, count: int) -> list[dict[str, Any]]:
+        """The first rounds."""
+        return [json.loads(line) for line in self._lines()[:count]]
+
+    def cut_journal(self, count: int) -> None:
+        """A round that was written down but not closed is not part of the run."""
+        lines = self._lines()
+        if len(lines) > count:
+            durable.put(self._journal, ["".join(lines[:count]).encode()], self.hook)
+
+    def forget_all_but(self, averages: Iterable[int], mirrors: Iterable[Mirror]) -> None:
+        """Remove the averages and mirrored states that nobody needs any more."""
+        kept = {*map(self._average, averages), *map(self._mirror, mirrors)}
+        for pattern in ("average-*", "mirror-*"):
+            for path in self.folder.glob(f"{pattern}{durable.SUFFIX}"):
+                if path not in kept:
+                    durable.remove(path)
+
+    @property
+    def _journal(self) -> Path:
+        return self.folder / "rounds.jsonl"
+
+    def _lines(self) -> list[str]:
+        return self._journal.read_text().splitlines(keepends=True) if self._journal.exists() else []
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}{durable.SUFFIX}"
+
+    def _checkpoint(self, at: Moment) -> Path:
+        return self._path(f"checkpoint-{at.epoch}-{at.round}")
+
+    def _average(self, round: int) -> Path:
+        return self._path(f"average-{round}")
+
+    def _mirror(self, which: Mirror) -> Path:
+        return self._path(f"mirror-{which.epoch}-{which.number}-{which.round}")
+
+    def _read(self, path: Path) -> Arrays:
+        found = durable.read(path)
+        if found is None:
+            raise ScafflixError(f"{path} is missing.")
+        return found[1]

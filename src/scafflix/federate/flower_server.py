@@ -1,0 +1,150 @@
+"""The server on Flower: gathers the clients, makes the method for them, runs, writes the record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from scafflix import gradients
+from scafflix.core import durable
+from scafflix.core.errors import ScafflixError
+from scafflix.federate.bounds import Bounds, check_alike, check_steps, check_weights
+from scafflix.federate.configuration import DeployConfig, config_from, keys_from, names_from
+from scafflix.federate.flower_transport import GREETING, POLL, FlowerTransport, gather
+from scafflix.federate.planning import advice
+from scafflix.federate.records import record
+from scafflix.federate.roster import Roster, check_order
+from scafflix.federate.server import ServerCore
+from scafflix.federate.serving import serve
+from scafflix.federate.settings import AS_IT_STOPPED, Restart, Settings
+from scafflix.federate.status import Progress, Status
+from scafflix.federate.terms import agree
+from scafflix.methods import Method
+from scafflix.record import Record
+from scafflix.runs.assembly import make_method, network_defaults
+from scafflix.runs.config import plain
+from scafflix.runs.runner import COHORT
+
+
+def plan_run(config: DeployConfig, roster: Roster) -> tuple[Method, Settings]:
+    """The method for the clients that take part, and the settings, with a simulation's defaults.
+
+    Clients without constants have networks, whatever they call them.
+    """
+    people = [one for one in roster.introductions if one.alpha > 0]
+    if not people:
+        raise ScafflixError("Every alpha is 0: nobody takes part, and no round is needed.")
+    cohort, every = config.cohort, config.every or 1
+    if cohort is not None and roster.left:
+        cohort = min(cohort, len(people))
+    bounds = Bounds(config.largest_weight, config.largest_steps)
+    check_alike(people)
+    if people[0].gamma > 0:
+        batch = "full" if config.batch == "auto" else config.batch
+        plan = advice(people, gradients.gradient(batch))
+        if config.p == "auto":
+            check_steps(people, plan.p, bounds)
+    else:
+        config = network_defaults(config)
+        plan = advice(people, gradients.gradient(config.batch), config.stepsize, config.p)
+        cohort = min(COHORT, len(people)) if cohort is None else cohort
+        every = config.every or 1
+    method = make_method(plan, config)
+    settings = Settings(
+        rounds=config.rounds,
+        cohort=cohort,
+        minimum=config.minimum,
+        attempts=config.attempts,
+        seed=config.seed,
+        mirror=config.mirror,
+        every=every,
+        far=config.far,
+        blow_up=config.blow_up,
+        checkpoints=config.checkpoints,
+    )
+    check_weights(people, method, bounds)
+    return method, settings
+
+
+def run(
+    grid: Grid,
+    config: DeployConfig,
+    folder: Path,
+    *,
+    nodes: int = 0,
+    order: Sequence[str] = (),
+    keys: Mapping[str, int] | None = None,
+    restart: Restart = AS_IT_STOPPED,
+    poll: float = POLL,
+    progress: Progress | None = None,
+) -> Record:
+    """A whole run, begun or taken up again in its folder; its record is in `folder/record`."""
+    began = time.monotonic()
+    with durable.locked(durable.new_folder(folder), patience=60.0):
+        transport = FlowerTransport(grid, config.patience, poll, keys)
+        agree(folder, config)
+        kept = Roster.load(folder)
+        if kept is None:
+            roster = gather(transport, nodes, order)
+            start = transport.start_of(roster.introductions[0].client).start
+        else:
+            roster, start = kept
+        roster = roster.without(restart.without)
+        check_order(roster, order)
+        method, settings = plan_run(config, roster)
+        roster.save(folder, start)
+        core = ServerCore(folder, roster, method, start, settings, back_to=restart.back_to)
+        transport.expected = {one.client: one for one in roster.introductions}
+        transport.needed, transport.refuse = core.minimum, core.refuse
+        if kept is not None:
+            transport.wait_for(core.names, len(core.names), min(GREETING, config.patience))
+        if restart.new_epoch:
+            core.new_epoch()
+        evaluations = serve(core, transport, progress)
+        asked = {name: value for name, value in plain(config).items() if value != []}
+        made = record(core, evaluations, asked, time.monotonic() - began)
+        made.save(folder / "record", force=True)
+        return made
+
+
+def server_app() -> ServerApp:
+    """A ServerApp from the run's configuration, whose keys the app's pyproject.toml explains."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        asked = context.run_config
+        folder = Path(str(asked["folder"]))
+        status = Status(str(asked.get("job", "")))
+
+        def report(done: int, total: int, state: str) -> None:
+            nonlocal status
+            status = status._replace(done=done, total=total, state=state)
+            status.write(folder)
+            print(f"round {done}/{total} {state}", flush=True)  # and the command looks
+
+        try:
+            run(
+                grid,
+                config_from(str(asked["settings"])),
+                folder,
+                nodes=int(asked["nodes"]),
+                order=names_from(str(asked["roster"])),
+                keys=keys_from(str(asked["keys"])),
+                restart=Restart(
+                    new_epoch=bool(asked["new-epoch"]),
+                    back_to=int(asked["from"]) if asked["from"] != "" else None,
+                    without=tuple(names_from(str(asked["without"]))),
+                ),
+                progress=report,
+            )
+        except ScafflixError as error:
+            status._replace(error=str(error)).write(durable.new_folder(folder))
+            raise
+        status._replace(finished=True).write(folder)
+
+    return app

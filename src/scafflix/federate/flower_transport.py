@@ -1,0 +1,254 @@
+"""Clients behind Flower's nodes: who is which, and messages to and from them.
+
+Replies are told apart by the message that they answer: the error that Flower makes up for a node
+that died does not carry the node's own id.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+import httpx
+from flwr.app import Message, MessageType
+from flwr.serverapp import Grid
+
+from scafflix.core.errors import ScafflixError
+from scafflix.federate.bounds import problem_with_change, problem_with_introduction
+from scafflix.federate.counts import LOG
+from scafflix.federate.messages import (
+    Evaluate,
+    Fault,
+    Hello,
+    Introduction,
+    Refusal,
+    Reply,
+    Request,
+    Train,
+    fault_of,
+    is_name,
+)
+from scafflix.federate.roster import Roster, new_roster
+from scafflix.federate.serving import Failure
+from scafflix.federate.wire import pack, unpack
+
+POLL = 0.2  # seconds between two looks for replies
+PAUSE = 0.01  # at least so many for each that is looked for
+GREETING = 120.0  # seconds that a node has to introduce itself
+AGAIN = 30.0  # seconds after which one that did not is asked again
+
+
+class FlowerTransport:
+    """Clients by their ids, behind nodes that may come back under another number.
+
+    `expected` are the clients of the run, once they are known: another is refused, and so is one
+    that has become somebody else. `keys` are the nodes that hold the clients' registered keys,
+    where nodes have keys: a node that calls itself by the name of another's key is refused.
+    `needed` is the number of clients worth waiting for.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        patience: float,
+        poll: float = POLL,
+        keys: Mapping[str, int] | None = None,
+    ) -> None:
+        self.grid, self.patience, self.poll = grid, patience, poll
+        self.keys = keys or {}  # client -> node
+        self.nodes: dict[str, int] = {}  # client -> node
+        self.silent: dict[int, str] = {}  # node -> why it did not introduce itself
+        self.expected: dict[str, Introduction] = {}
+        self.needed = 0
+        self.refuse: Callable[[str, Fault], None] = _warn
+        self._greeted: dict[int, float] = {}  # node -> when to greet it again
+
+    def greet(self) -> dict[int, Introduction]:
+        """Introductions of nodes that have not been heard of."""
+        now, ids = time.monotonic(), set(self.grid.get_node_ids())
+        self._greeted = {node: when for node, when in self._greeted.items() if node in ids}
+        new = sorted(node for node in ids if self._greeted.get(node, 0.0) <= now)
+        found: dict[int, Introduction] = {}
+        for node, reply in self._send(
+            {node: Hello(start=False) for node in new}, min(GREETING, self.patience)
+        ):
+            self._greeted[node] = time.monotonic() + AGAIN
+            if isinstance(reply, Introduction):
+                wrong = self._problem_with(node, reply)
+                if wrong is None:
+                    self._greeted[node] = math.inf
+                    self.nodes[reply.client] = node
+                    found[node] = reply
+                    continue
+                named = isinstance(reply.client, str) and is_name(reply.client)
+                self.refuse(reply.client if named else f"node-{node}", wrong)
+            else:
+                why = reply.reason if isinstance(reply, Failure | Refusal) else str(reply)
+                self.silent[node] = why
+                _warn(f"node {node}", Fault("hello", f"it did not introduce itself: {why}"))
+        return found
+
+    def _problem_with(self, node: int, one: Introduction) -> Fault | None:
+        wrong = problem_with_introduction(one)
+        if wrong is not None:
+            return wrong
+        if self.keys and self.keys.get(one.client) != node:
+            return Fault("key", f"node {node}, which says so, has not the key of that client.")
+        if not self.expected:
+            return None
+        known = self.expected.get(one.client)
+        if known is None:
+            return Fault("unknown_client", "it is not on the roster of this run.")
+        return problem_with_change(one, known)
+
+    def start_of(self, client: str) -> Introduction:
+        """The introduction of one client with the point to start from."""
+        requests = {self.nodes[client]: Hello(start=True)}
+        for _, reply in self._send(requests, min(GREETING, self.patience)):
+            if isinstance(reply, Introduction) and reply.client == client and reply.start:
+                wrong = fault_of(reply, reply.layout)
+                if wrong is None:
+                    return reply
+        raise ScafflixError(f"Client {client} did not send the point to start from.")
+
+    def present(self, clients: Iterable[str]) -> list[str]:
+        """Those of the clients behind whom there is a node now."""
+        ids = set(self.grid.get_node_ids())
+        return [client for client in clients if self.nodes.get(client) in ids]
+
+    def wait_for(self, clients: Iterable[str], count: int, seconds: float) -> None:
+        """Greet whoever comes until so many of the clients are there, or the time is up."""
+        names, until = list(clients), time.monotonic() + seconds
+        self.greet()
+        while len(self.present(names)) < count and time.monotonic() < until:
+            time.sleep(self.poll)
+            self.greet()
+
+    def exchange(self, requests: Mapping[str, Request]) -> Iterable[tuple[str, Reply | Failure]]:
+        if not requests:
+            return
+        training = any(isinstance(request, Train) for request in requests.values())
+        count = min(self.needed, len(requests)) if training else len(requests)
+        self.wait_for(requests, count, self.patience if training else min(AGAIN, self.patience))
+        present = self.present(requests)
+        for client in requests:
+            if client not in present:
+                yield client, Failure("no node of this client is there.")
+        clients = {self.nodes[client]: client for client in present}
+        asked = {node: requests[client] for node, client in clients.items()}
+        for node, reply in self._send(asked, self.patience):
+            yield clients[node], reply
+
+    def _send(self, requests: Mapping[int, Request], patience: float) -> Iterator[tuple[int, Any]]:
+        """Push, then look for replies until all came or the time is up."""
+        messages = [self._message(node, request) for node, request in requests.items()]
+        ids = list(self.grid.push_messages(messages)) if messages else []
+        sent = list(zip(ids, requests, strict=True))
+        waiting = {message: node for message, node in sent if message}
+        for message, node in sent:
+            if not message:
+                yield node, Failure("the message could not be sent.")
+        until = time.monotonic() + patience
+        arrived: SimpleQueue[tuple[str, list[Any]]] = SimpleQueue()
+        pause = max(self.poll, PAUSE * len(waiting))
+        asked: set[str] = set()  # of those waited for, the ones that are being looked for
+        while waiting and (left := until - time.monotonic()) > 0:
+            for message in set(waiting) - asked:
+                asked.add(message)
+                Thread(target=self._pull, args=(message, pause, arrived), daemon=True).start()
+            with suppress(Empty):
+                message, replies = arrived.get(timeout=left)
+                asked.discard(message)
+                for reply in replies[:1]:
+                    yield waiting.pop(message), reply
+        for node in waiting.values():
+            yield node, Failure(f"no reply came within {patience:g} seconds.")
+
+    def _pull(
+        self, message: str, pause: float, arrived: SimpleQueue[tuple[str, list[Any]]]
+    ) -> None:
+        """Look for the reply to one message, in a thread of its own: a node that announces parts
+        which it does not send, or sends what is no message, keeps nobody else's waiting."""
+        replies: list[Any] = []
+        try:
+            for reply in self.grid.pull_messages([message]):
+                own = reply.metadata.reply_to_message_id == message
+                replies.append(_content(reply) if own else "an answer to another message")
+        except httpx.TransportError as error:  # our own line to the SuperLink, no node's fault
+            LOG.warning("the SuperLink does not answer: %s", error)
+        except Exception as error:  # whatever bytes that are no message do to the reader
+            replies = [f"{type(error).__name__}: {error}"]
+        if not replies:
+            time.sleep(pause)
+        arrived.put((message, replies))
+
+    def _message(self, node: int, request: Request) -> Message:
+        kind = MessageType.TRAIN
+        if isinstance(request, Hello):
+            kind = MessageType.QUERY
+        elif isinstance(request, Evaluate):
+            kind = MessageType.EVALUATE
+        return Message(
+            pack(request),
+            node,
+            kind,
+            ttl=self.patience + 60,
+            # a message is known by its digest, which nobody but its receiver should be able to tell
+            group_id=f"{getattr(request, 'round', 0)}-{secrets.token_hex(16)}",
+        )
+
+
+def _warn(sender: str, wrong: Fault) -> None:
+    LOG.warning("%s: %s: %s", sender, wrong.kind, wrong.reason)
+
+
+def _content(message: Message) -> Any:
+    """What a reply says: a message, a failure, or something that the core will refuse."""
+    if message.has_error():
+        reason = (message.error.reason or "").strip().splitlines()
+        return Failure(f"error {message.error.code}: {reason[-1] if reason else 'no reason'}")
+    try:
+        return unpack(message.content)
+    except ScafflixError as error:
+        return str(error)
+
+
+def gather(transport: FlowerTransport, count: int, order: Sequence[str]) -> Roster:
+    """Wait until as many clients have introduced themselves; natural order, unless one is given."""
+    found: dict[int, Introduction] = {}
+    until = time.monotonic() + transport.patience
+    wanted = max(count, len(order), 1)
+    while True:
+        found |= transport.greet()
+        here = set(transport.grid.get_node_ids())
+        found = {
+            node: one
+            for node, one in found.items()
+            if node in here and (not order or one.client in order)
+        }
+        if len(found) >= wanted:
+            break
+        if time.monotonic() > until:
+            names = ", ".join(sorted(one.client for one in found.values()))
+            raise ScafflixError(
+                f"{len(found)} of {wanted} clients introduced themselves within "
+                f"{transport.patience:g} seconds: {names or 'none'}."
+                + "".join(f" Node {node}: {why}" for node, why in transport.silent.items())
+            )
+        time.sleep(transport.poll)
+    place = {name: number for number, name in enumerate(order)}
+    return new_roster(
+        sorted(found.values(), key=lambda one: (place.get(one.client, 0), _natural(one.client)))
+    )
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """client-2 before client-10."""
+    return [(int(w), "") if w.isdigit() else (0, w) for w in re.findall(r"\d+|\D+", name)]

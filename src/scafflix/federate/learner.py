@@ -1,0 +1,89 @@
+"""What a node brings: its functions f_i. Everything else is the method's and the protocol's.
+
+A user's own backend (PyTorch, say) is one class with these names; points are `Vector`s over
+a tuple of NumPy arrays, in an order and with shapes that the learner chooses and all nodes share.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import jax
+from jax import Array
+
+from scafflix.core import streams
+from scafflix.core.errors import ScafflixError
+from scafflix.core.streams import Stream
+from scafflix.core.vector import Vector
+from scafflix.data.federation import Federation
+from scafflix.gradients import Exact, Gradient, Minibatch, check_batch
+
+
+class Place(NamedTuple):
+    """Which gradient is asked for: all that a random stream may depend on."""
+
+    seed: int
+    round: int
+    step: int  # within the round
+    iteration: int  # over all rounds
+    number: int  # of the client
+    clients: int
+
+
+def client_key(place: Place) -> Array:
+    """From which a client draws at one step, as in the simulator."""
+    key = jax.random.fold_in(streams.key(place.seed, Stream.GRADIENT), place.round)
+    return jax.random.fold_in(jax.random.fold_in(key, place.number), place.step)
+
+
+class Scales(NamedTuple):
+    """The stepsize that theory advises on f_i, and the constants in its unit; 0: unknown."""
+
+    gamma: float = 0.0
+    gamma_mu: float = 0.0
+    gamma_L: float = 0.0  # noqa: N815
+
+
+class Learner(Protocol):
+    """f_i on one node."""
+
+    @property
+    def examples(self) -> int:
+        """The number of training examples."""
+
+    @property
+    def scales(self) -> Scales:
+        """What theory knows of f_i."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of what x_i* depends on: it is found anew when this changes. Never sent."""
+
+    def start(self) -> Vector:
+        """The point from which a federation starts: from a seed, the same on every node."""
+
+    def gradient(self, point: Vector, place: Place) -> Vector:
+        """An estimate of grad f_i(point), the same for the same place."""
+
+    def loss(self, point: Vector) -> float:
+        """f_i(point)."""
+
+    def score(self, point: Vector) -> float:
+        """How good a model is, on held-out examples if there are any; NaN if nobody knows."""
+
+    def optimum(self) -> Vector:
+        """x_i*, an optimum of f_i."""
+
+
+def own_gradient(gradient: Gradient | None, federation: Federation) -> Exact | Minibatch:
+    """How the one client of these data estimates gradients; Exact unless told otherwise."""
+    if len(federation.clients) != 1:
+        raise ScafflixError(
+            f"{federation.name} holds {len(federation.clients)} clients; a node has one. Give it "
+            "a file of its own, or clients = 1."
+        )
+    estimate = gradient or Exact()
+    if not isinstance(estimate, Exact | Minibatch):
+        raise ScafflixError("A node takes exact or minibatch gradients, without added noise.")
+    check_batch(estimate, federation)
+    return estimate

@@ -1,0 +1,98 @@
+"""A federation on this machine: a SuperLink and SuperNodes as real processes on loopback.
+
+Everything lies in one folder: `nodes/` (each node's data and state), `server/` (checkpoint and
+record), `logs/`. The same command goes on with a run that was stopped.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tomli_w
+
+from scafflix.federate.certificates import make_certificates, make_node_key
+from scafflix.federate.configuration import DeployConfig, checked
+from scafflix.federate.connection import Link, node_words
+from scafflix.federate.partition import Node, write_nodes
+from scafflix.federate.processes import Processes, alone, free_port
+from scafflix.federate.roster import Roster
+from scafflix.federate.settings import AS_IT_STOPPED, Restart
+from scafflix.federate.status import Progress
+from scafflix.record import Record
+
+
+class LocalFederation:
+    """The processes of one run; nodes can be killed and started again."""
+
+    def __init__(
+        self, folder: Path, config: DeployConfig, nodes: list[Node], *, secure: bool = False
+    ) -> None:
+        self.config, self.nodes = config, nodes
+        folder = folder.absolute()
+        self.keys: list[Path] = []
+        certificates = folder / "keys" if secure else None
+        if certificates is not None:
+            if not (certificates / "ca.crt").exists():
+                make_certificates(certificates, ["localhost"])
+            for node in nodes:
+                path = certificates / node["client"]
+                self.keys.append(path if path.exists() else make_node_key(certificates, path.name))
+        public = [path.with_name(f"{path.name}.pub") for path in self.keys]
+        self.link = Link(folder, free_port(), certificates=certificates, keys=public)
+
+    @property
+    def processes(self) -> Processes:
+        """All that was started."""
+        return self.link.processes
+
+    def start(self) -> None:
+        """The SuperLink and all nodes."""
+        self.link.start()
+        for number in range(len(self.nodes)):
+            self.start_node(number)
+
+    def start_node(self, number: int, key: Path | None = None) -> None:
+        """One SuperNode, with its own key unless another is given."""
+        settings = self.link.folder / "flower" / f"node-{number}.toml"
+        settings.write_text(tomli_w.dumps(self.nodes[number]))
+        certificates = self.link.certificates
+        words = node_words(
+            f"127.0.0.1:{self.link.port}",
+            settings,
+            free_port(),
+            certificates and certificates / "ca.crt",
+            key or (self.keys[number] if self.keys else None),
+        )
+        self.processes.start(f"node-{number}", *words)
+
+    def kill_node(self, number: int) -> None:
+        """As a loss of power would."""
+        self.processes.kill(f"node-{number}")
+
+    def run(self, progress: Progress | None = None, restart: Restart = AS_IT_STOPPED) -> Record:
+        """The job, to its end."""
+        names = [node["client"] for node in self.nodes]
+        return self.link.run(self.config, len(names), names, restart=restart, progress=progress)
+
+
+def run_local(
+    config: DeployConfig,
+    folder: Path,
+    nodes: int | None = None,
+    *,
+    learner: str | None = None,
+    secure: bool = False,
+    restart: Restart = AS_IT_STOPPED,
+    progress: Progress | None = None,
+) -> Record:
+    """The whole of it; nothing that was started outlives it."""
+    folder, config = folder.absolute(), checked(config, own=learner is not None)
+    with alone(folder):
+        made, settings = write_nodes(config, nodes, folder / "nodes", learner)
+        kept = Roster.load(folder / "server")
+        left = {*restart.without, *(kept[0].left if kept else ())}
+        present = [node for node in settings if node["client"] not in left]
+        federation = LocalFederation(folder, made, present, secure=secure)
+        with federation.processes:
+            federation.start()
+            return federation.run(progress, restart)

@@ -1,0 +1,75 @@
+"""The names of a model's arrays: those that its framework knows, in files and in the record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
+
+from scafflix.core.vector import Vector
+
+WHOLE = "model"  # a model of one array
+LONGEST = 1000  # letters of a name
+
+
+@runtime_checkable
+class Named(Protocol):
+    """A learner whose arrays have names; another's are numbered."""
+
+    def named(self, point: Vector) -> dict[str, NDArray[Any]]:
+        """A model as it is saved: the arrays of a point themselves, each under every name that it
+        has, and what belongs to the model besides, such as frozen parameters."""
+
+
+def named(learner: object, point: Vector) -> dict[str, NDArray[Any]]:
+    """A model as it is saved."""
+    if isinstance(learner, Named):
+        return learner.named(point)
+    return {f"{number:06d}": array for number, array in enumerate(point.tree)}
+
+
+def names_of(learner: object, point: Vector) -> str:
+    """For each array of a point the names that it has, as JSON; empty: it has none."""
+    if not isinstance(learner, Named):
+        return ""
+    saved = learner.named(point)
+    return json.dumps([[key for key, a in saved.items() if a is own] for own in point.tree])
+
+
+def under_names(kind: str, names: str, arrays: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Arrays for a record by the names that a node told, if they fit; else by number.
+
+    >>> import numpy as np
+    >>> list(under_names("global", '[["encoder.weight", "decoder.weight"]]', [np.zeros(2)]))
+    ['global/encoder.weight', 'global/decoder.weight']
+    >>> list(under_names("global", '[["model"]]', [np.zeros(2)]))
+    ['global']
+    >>> list(under_names("global", "]", [np.zeros(2), np.zeros(3)]))
+    ['global/000', 'global/001']
+    """
+    told = _read(names, len(arrays)) or (
+        [[WHOLE]] if len(arrays) == 1 else [[f"{number:03d}"] for number in range(len(arrays))]
+    )
+    return {
+        kind if told == [[WHOLE]] else f"{kind}/{name}": array
+        for own, array in zip(told, arrays, strict=True)
+        for name in own
+    }
+
+
+def _read(names: str, count: int) -> list[list[str]] | None:
+    """Names for so many arrays; None for anything else, which no node of this package tells."""
+    try:
+        told = json.loads(names)
+        flat = [name for own in told for name in own]
+        good = len(told) == count and all(told) and len(set(flat)) == len(flat)
+        good = good and all(isinstance(own, list) for own in told)
+        return told if good and all(map(_is_good, flat)) else None
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _is_good(name: Any) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= LONGEST and name.isprintable()

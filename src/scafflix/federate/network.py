@@ -1,0 +1,116 @@
+"""A network on one node, in float32, with the random streams of the simulator's cohorts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from jax.tree_util import keystr
+from numpy.typing import NDArray
+
+from scafflix.core.digest import digest_of
+from scafflix.core.vector import Vector
+from scafflix.data.federation import Federation
+from scafflix.federate.learner import Place, Scales, client_key, own_gradient
+from scafflix.gradients import Gradient, Minibatch
+from scafflix.models import NETWORKS
+from scafflix.models.network import Network, Params
+from scafflix.personalization.optima import Recipe, local_optima
+from scafflix.problems.evaluation import evaluate
+from scafflix.problems.problem import Problem
+from scafflix.problems.rows import Rows, batch_rows, first_rows, objective
+from scafflix.runs.assembly import build_model
+
+
+class NetworkLearner:
+    """f_i of a network; no theory gives its stepsize, so the server must."""
+
+    scales = Scales()
+
+    def __init__(
+        self,
+        federation: Federation,
+        network: Network,
+        l2: float = 0.0,
+        *,
+        gradient: Gradient | None = None,
+        model_seed: int = 0,
+        recipe: Recipe | None = None,
+    ) -> None:
+        self._gradient = own_gradient(gradient, federation)
+        self.problem = Problem(federation, network, l2)
+        self.model_seed = model_seed
+        self.recipe = recipe or Recipe(seed=model_seed)
+        self._structure = jax.tree.structure(self.problem.template)
+        value = partial(objective, network, self.problem.l2)
+        self._grad = jax.jit(partial(_gradient, value, self._gradient))
+        self._value = jax.jit(partial(_value, value, self.examples))
+
+    @property
+    def examples(self) -> int:
+        return int(self.problem.train.counts[0])
+
+    @property
+    def fingerprint(self) -> str:
+        return digest_of(self.problem.functions, repr(self.recipe), repr(self.model_seed))
+
+    def start(self) -> Vector:
+        return _flat(self.problem.start(self.model_seed))
+
+    def gradient(self, point: Vector, place: Place) -> Vector:
+        train, count = self.problem.train, np.int32(self.examples)
+        return _flat(self._grad(self._tree(point), train.rows, count, client_key(place)))
+
+    def loss(self, point: Vector) -> float:
+        return float(self._value(self._tree(point), self.problem.train.rows))
+
+    def score(self, point: Vector) -> float:
+        part = "test" if "test" in self.problem.parts else "train"
+        return float(evaluate(self.problem, part, self._tree(point)).score[0])
+
+    def optimum(self) -> Vector:
+        """By stochastic gradients from the common start, as in the simulator."""
+        found = local_optima(self.problem, self.problem.start(self.model_seed), self.recipe)
+        stacked = found.x_star.read(np.arange(1))
+        return _flat(jax.tree.map(lambda leaf: np.asarray(leaf)[0], stacked))
+
+    def named(self, point: Vector) -> dict[str, NDArray[Any]]:
+        leaves = jax.tree_util.tree_leaves_with_path(self._tree(point))
+        return {keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+    def _tree(self, point: Vector) -> Params:
+        return jax.tree.unflatten(self._structure, point.tree)
+
+
+def network_of(name: str, federation: Federation, classes: Sequence[Any]) -> Network:
+    """A network by name for labels 0, 1, ..., of which a node need not have all."""
+    if name == "dense" and classes:
+        return NETWORKS[name](federation.dim, int(max(classes)) + 1)
+    made = build_model(name, federation)
+    assert isinstance(made, Network)
+    return made
+
+
+def _flat(params: Params) -> Vector:
+    return Vector(tuple(np.asarray(leaf) for leaf in jax.tree.leaves(params)))
+
+
+def _gradient(
+    value: Callable[..., Any], estimate: Gradient, x: Params, rows: Rows, count: Array, key: Array
+) -> Params:
+    first = np.zeros((), np.int32)
+    if isinstance(estimate, Minibatch):
+        batch = batch_rows(rows, first, count, estimate.size, key)
+    else:
+        batch = first_rows(rows, first, count, rows.labels.shape[0])
+    return jax.grad(value, has_aux=True)(x, *batch)[0]
+
+
+def _value(value: Callable[..., Any], count: int, x: Params, rows: Rows) -> Array:
+    length = np.array(count, np.int32)
+    batch = first_rows(rows, np.zeros((), np.int32), length, count)
+    return value(x, *batch)[0]

@@ -1,0 +1,98 @@
+"""From a configuration and a node's own settings to its client.
+
+A node's settings: `client` (its id), `data` (its file), `folder` (for its state), and if wanted
+`alpha` (its own) and `learner` (MODULE:FUNCTION or FILE.py:FUNCTION of a user's backend: from the
+data's path and the configuration to a `Learner`), `method` (FILE.py:FUNCTION of a user's method:
+what a server names is never loaded from where the server says), and `min-examples` (with fewer
+training examples, or fewer in a batch, it takes part in nothing: messages about one or two tell
+what they are).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scafflix import gradients
+from scafflix.core.errors import ScafflixError
+from scafflix.core.plugins import find_function
+from scafflix.federate.client import ClientCore
+from scafflix.federate.configuration import DeployConfig
+from scafflix.federate.convex import ConvexLearner
+from scafflix.federate.examples import load_examples, numbered
+from scafflix.federate.learner import Learner
+from scafflix.federate.network import NetworkLearner, network_of
+from scafflix.gradients import Minibatch
+from scafflix.models import MODELS, NETWORKS, is_network
+from scafflix.problems.problem import LINEAR_L2
+from scafflix.runs.assembly import recipe_of
+
+MIN_EXAMPLES = 10
+
+
+def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore:
+    """The client that a node's settings describe."""
+    for name in ("client", "data", "folder"):
+        if not own.get(name):
+            raise ScafflixError(f"{name} is missing in the settings of the node (--node-config).")
+    alpha = own.get("alpha", config.alpha)
+    if isinstance(alpha, str):
+        raise ScafflixError(
+            f"alpha is {alpha!r}; a node has one: give a number, in the configuration or as "
+            "alpha in the settings of the node."
+        )
+    make = find_function(str(own["learner"]), "learner") if own.get("learner") else learner_of
+    learner = make(Path(str(own["data"])), config)
+    _refuse_few(learner.examples, config.batch, own)
+    users = find_function(str(own["method"]), "method") if own.get("method") else None
+    folder = Path(str(own["folder"]))
+    return ClientCore(str(own["client"]), float(alpha), learner, folder, users_method=users)
+
+
+def _refuse_few(examples: int, batch: int | str, own: Mapping[str, Any]) -> None:
+    """A gradient is a sum over examples, which hide each other only if they are several."""
+    estimate = gradients.gradient("full" if batch == "auto" else batch)
+    together = min(examples, estimate.size) if isinstance(estimate, Minibatch) else examples
+    least = int(own.get("min-examples", MIN_EXAMPLES))
+    if together < least:
+        raise ScafflixError(
+            f"Client {own['client']} trains on {examples} examples, {together} at a time, so few "
+            f"that its messages would tell what they are; the least is {least}. Give it more "
+            "examples, a larger batch, or a lower --min-examples."
+        )
+
+
+def learner_of(path: Path, config: DeployConfig) -> Learner:
+    """The model of the configuration on a node's file."""
+    if is_network(config.model):
+        return _network_learner(path, config)
+    if config.model not in MODELS:
+        known = ", ".join((*MODELS, *NETWORKS))
+        raise ScafflixError(f"model is {config.model!r}; it must be one of {known}.")
+    if not config.classes and config.model != "linear":
+        raise ScafflixError(
+            "classes is empty; list all labels that any node may have, for nodes may lack some."
+        )
+    return ConvexLearner(
+        load_examples(config, path, network=False),
+        MODELS[config.model](),
+        LINEAR_L2 if config.l2 is None else config.l2,
+        smoothness=config.smoothness,
+        gradient=gradients.gradient("full" if config.batch == "auto" else config.batch),
+        start=config.start,
+        classes=config.classes or None,
+    )
+
+
+def _network_learner(path: Path, config: DeployConfig) -> NetworkLearner:
+    examples = load_examples(config, path, network=True)
+    federation, classes = numbered(examples, config.classes)
+    return NetworkLearner(
+        federation,
+        network_of(config.model, federation, classes),
+        config.l2 or 0.0,
+        gradient=gradients.gradient(config.batch),
+        model_seed=config.model_seed,
+        recipe=recipe_of(config),
+    )

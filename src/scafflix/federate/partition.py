@@ -1,0 +1,91 @@
+"""The clients of a simulation as nodes: each with a file of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scafflix.core import durable
+from scafflix.core.digest import digest_of
+from scafflix.core.errors import ScafflixError
+from scafflix.data.federation import Federation
+from scafflix.federate.configuration import DeployConfig, check_sizes
+from scafflix.federate.examples import save_examples
+from scafflix.federate.terms import agree
+from scafflix.models import is_network
+from scafflix.personalization.personalize import read_alpha
+from scafflix.runs import refusals
+from scafflix.runs.assembly import load_federation, network_defaults
+
+Node = dict[str, Any]  # a node's own settings
+
+
+def write_nodes(
+    config: DeployConfig, count: int | None, folder: Path, learner: str | None = None
+) -> tuple[DeployConfig, list[Node]]:
+    """Split the data as a simulation does; the nodes' settings and the configuration for them.
+
+    Every node trains on, and is tested on, what a simulation's client is; a user's own learner on
+    what a network's is. Files that were made for another run are not replaced.
+    """
+    network = learner is not None or is_network(config.model)
+    asked = network_defaults(config) if network else config
+    federation = load_federation(asked, network)
+    if count is not None and count != len(federation.clients):
+        raise ScafflixError(
+            f"There are {len(federation.clients)} clients in the data, but {count} nodes; give "
+            f"--nodes {len(federation.clients)}, or clients = {count}."
+        )
+    alpha = read_alpha(config.alpha, len(federation.clients))
+    check_sizes(config, int((alpha > 0).sum()))
+    if learner is None:
+        refusals.check_data(config, federation)
+    names = [_file_name(name) for name in federation.clients]
+    if len(set(names)) < len(names):
+        names = [f"{name}-{number}" for number, name in enumerate(names)]
+    agree(folder, config, learner=learner, digest_of_data=_digest(federation))
+    nodes = []
+    for number, name in enumerate(names):
+        path = durable.new_folder(folder / f"{number:03d}")
+        save_examples(path / "data.npz", federation.take([number]).parts)
+        own = {"client": name, "data": str(path / "data.npz"), "folder": str(path)}
+        own |= {} if learner is None else {"learner": learner}
+        own |= {"method": config.method} if ".py:" in config.method else {}
+        # all data are the user's, who has nothing to hide from the server
+        nodes.append({**own, "alpha": float(alpha[number]), "min-examples": 1})
+    made = replace(
+        config,
+        clients=None,
+        split=None,
+        features=None,
+        label=None,
+        scale="none",
+        intercept=False,
+        classes=_classes(config, federation),
+    )
+    return made, nodes
+
+
+def _digest(federation: Federation) -> str:
+    things: list[Any] = [list(federation.clients)]
+    for name, part in federation.parts.items():
+        rows = part.features
+        things += [name, part.labels, part.offsets]
+        things += [rows] if isinstance(rows, np.ndarray) else [rows.data, rows.indices, rows.indptr]
+    return digest_of(*things)
+
+
+def _classes(config: DeployConfig, federation: Federation) -> tuple[Any, ...]:
+    labels = federation.train.labels
+    measured = labels.dtype.kind == "f" and (labels != np.rint(labels)).any()
+    if config.model == "linear" or labels.ndim > 1 or measured:
+        return ()
+    found = np.unique(np.concatenate([part.labels for part in federation.parts.values()]))
+    return tuple(found.tolist())
+
+
+def _file_name(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[:100] or "client"

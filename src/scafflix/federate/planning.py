@@ -1,0 +1,95 @@
+"""The method on both sides: the server's for all clients, a client's for itself alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from scafflix import theory
+from scafflix.core.errors import ScafflixError, reason_of
+from scafflix.federate.messages import Introduction
+from scafflix.gradients import Exact, Gradient
+from scafflix.methods import METHODS, Method
+from scafflix.problems.constants import Constants
+from scafflix.runs.config import Auto
+from scafflix.theory import Plan, without_theory
+
+
+def advice(
+    introductions: Sequence[Introduction],
+    gradient: Gradient,
+    stepsize: Auto = "auto",
+    p: Auto = "auto",
+) -> Plan:
+    """What theory advises for the clients that introduced themselves, all with alpha_i > 0.
+
+    Where some client knows no constants (a network), `stepsize` and `p` are needed instead.
+    """
+    alpha = np.array([one.alpha for one in introductions])
+    gamma = np.array([one.gamma for one in introductions])
+    if not (gamma > 0).all():
+        unknown = introductions[int(np.argmin(gamma))].client
+        if isinstance(stepsize, str) or isinstance(p, str):
+            raise ScafflixError(
+                f"Client {unknown} knows no stepsize; give the numbers stepsize and p."
+            )
+        return without_theory(alpha, np.full(len(alpha), float(stepsize)), float(p), gradient)
+    mu = np.array([one.gamma_mu for one in introductions]) / gamma
+    L = np.array([one.gamma_L for one in introductions]) / gamma
+    A = L if isinstance(gradient, Exact) else 1 / gamma
+    noise = np.zeros(len(alpha)) if isinstance(gradient, Exact) else np.full(len(alpha), np.nan)
+    constants = Constants(L, mu, np.full(len(alpha), np.nan))
+    return theory.advise(alpha, constants, gradient, A, noise)
+
+
+UsersMethod = Callable[..., Method]
+
+
+@lru_cache(maxsize=64)
+def own_method(
+    name: str, settings: str, alpha: float, gamma: float, users: UsersMethod | None = None
+) -> Method:
+    """A client's side of a method.
+
+    It depends on the others only through gamma_i and the settings, which the server sends; so the
+    method is planned for a federation of this client alone, for which theory would advise that
+    gamma_i. A server names a method; it never sends one.
+    """
+    make = METHODS.get(name, users)
+    if make is None:
+        raise ScafflixError(
+            f"method is {name!r}; it must be one of {', '.join(METHODS)}, or one of your own that "
+            "this node was given (--method)."
+        )
+    if not (alpha > 0 and gamma > 0):
+        raise ScafflixError(f"alpha is {alpha:g} and gamma is {gamma:g}; both must be above 0.")
+    curvature = np.array([1 / gamma])
+    plan = Plan(
+        alpha=np.array([alpha]),
+        constants=Constants(curvature, curvature, curvature),
+        gradient=Exact(),
+        A=curvature,
+        C=np.zeros(1),
+        gamma=np.array([gamma]),
+        p=1.0,
+        epsilon=None,
+    )
+    try:
+        made = make(plan, **json.loads(settings))
+    except (TypeError, ValueError) as error:
+        raise ScafflixError(f"The settings of {name} are not its own: {reason_of(error)}") from None
+    if made.name != name:
+        raise ScafflixError(f"The method of this node is {made.name!r}, not {name!r}.")
+    return made
+
+
+def settings_text(method: Method) -> str:
+    """A method's hyperparameters as they travel."""
+    plain = {
+        name: value if isinstance(value, str | bool) or value is None else float(value)
+        for name, value in method.settings.items()
+    }
+    return json.dumps(plain, sort_keys=True)

@@ -1,0 +1,237 @@
+"""Child processes that do not outlive their parent's work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, NoReturn
+
+import psutil
+
+from scafflix.core import durable
+from scafflix.core.errors import ScafflixError
+from scafflix.federate import watcher
+
+GRACE = 10.0  # seconds between asking a process to stop and killing it
+LOGS, NOTE = "logs", "processes"  # the folder of logs, and in it the note of who is running
+
+# A child waits for a line before it becomes the program: if its parent dies before the watcher
+# knows of it, the line never comes, and it ends.
+WAITING = 'read -r go && exec "$0" "$@" </dev/null'
+
+OFFLINE = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+}
+
+
+def environment(home: Path, cache: Path) -> dict[str, str]:
+    """For Flower's commands: no network but the given addresses, no files but in these folders.
+
+    Each message is handled in a process of its own, which finds programs compiled before it.
+    """
+    here = str(Path(sys.executable).parent)
+    return {
+        **os.environ,
+        **OFFLINE,
+        "FLWR_HOME": str(home),
+        "PATH": os.pathsep.join([here, os.environ.get("PATH", "")]),
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "SCAFFLIX_CACHE": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[int]:
+    """The folder for this command alone; what a dead one left running in it is ended.
+
+    Yields the descriptor that holds the folder.
+    """
+    with durable.locked(durable.new_folder(folder), patience=0.0) as held:
+        watcher.end(watcher.read_note(folder / LOGS / NOTE))
+        yield held
+
+
+class Watch:
+    """The watcher of this process: when this one ends, what it was told of ends too."""
+
+    def __init__(self, logs: Path) -> None:
+        words = [sys.executable, "-P", watcher.__file__, str(logs / NOTE)]
+        self.process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,  # out of reach of what is sent to our group
+        )
+
+    @property
+    def pipe(self) -> IO[str]:
+        """As long as somebody holds it, nothing is ended."""
+        assert self.process.stdin is not None
+        return self.process.stdin
+
+    def add(self, pid: int) -> None:
+        """A process that is to end with this one."""
+        try:
+            self.pipe.write(watcher.line_of(psutil.Process(pid)) + "\n")
+            self.pipe.flush()
+        except BrokenPipeError:
+            raise ScafflixError(
+                "The process that watches over the others was killed; start again."
+            ) from None
+
+    def end(self) -> None:
+        """Kill all that is left of what was told."""
+        with suppress(BrokenPipeError):
+            self.pipe.close()
+        self.process.wait()
+
+
+class Processes:
+    """Everything that was started is stopped at the end, with all that it started itself.
+
+    If this process is killed, a watcher does it.
+    """
+
+    def __init__(self, logs: Path, variables: dict[str, str]) -> None:
+        self.logs, self.variables = logs, variables
+        self._watch: Watch | None = None
+        self.running: dict[str, subprocess.Popen[str]] = {}
+        self._files: list[IO[str]] = []
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self, name: str, *words: str, piped: bool = False) -> subprocess.Popen[str]:
+        """A command of this environment, with its output in a log file or in a pipe."""
+        program = _program(words[0])
+        out: IO[str] | int = subprocess.PIPE
+        if not piped:
+            out = (self.logs / f"{name}.log").open("a")
+            self._files.append(out)
+        if self._watch is None:
+            self._watch = Watch(self.logs)
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", WAITING, program, *words[1:]],
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=self.variables,
+            text=True,
+            start_new_session=True,  # a Ctrl-C is ours to pass on, and whole groups are stopped
+        )
+        self.running[name] = process
+        self._watch.add(process.pid)
+        assert process.stdin is not None
+        with process.stdin as waiting:
+            waiting.write("go\n")
+        process.stdin = None  # nothing more is said to it
+        return process
+
+    def kill(self, name: str) -> None:
+        """At once, without a last word."""
+        process = self.running.pop(name)
+        with suppress(psutil.NoSuchProcess):
+            watcher.end([psutil.Process(process.pid)])
+        process.wait()
+
+    def check(self) -> None:
+        """Refuse to go on when a process has ended that should not have."""
+        for name, process in self.running.items():
+            if process.poll() is not None:
+                raise ScafflixError(
+                    f"{name} ended with code {process.returncode}: {self.last_words(name)}"
+                )
+
+    def last_words(self, name: str) -> str:
+        """The end of a log, in one line."""
+        path = self.logs / f"{name}.log"
+        lines = path.read_text(errors="replace").split("\n") if path.exists() else []
+        told = [line.strip() for line in lines if line.strip()]
+        return f"{' | '.join(told[-3:])[-500:]} (see {path})"
+
+    def stop(self) -> None:
+        """Ask all, newest first; kill those who stay."""
+        left = list(self.running.values())[::-1]
+        for process in left:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        until = time.monotonic() + GRACE
+        for process in left:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - time.monotonic()))
+        if self._watch is not None:
+            self._watch.end()
+            self._watch = None
+        for process in left:
+            process.kill()  # should the watcher be gone
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+        self.running.clear()
+        for file in self._files:
+            file.close()
+        self._files.clear()
+
+
+def become(words: list[str], variables: dict[str, str], folder: Path, held: int) -> NoReturn:
+    """Turn this process into a program of this environment, which keeps what holds the folder."""
+    watch = Watch(durable.new_folder(folder / LOGS))
+    watch.add(os.getpid())
+    for kept in (held, watch.pipe.fileno()):
+        os.set_inheritable(kept, True)
+    program = _program(words[0])
+    os.execve(program, [program, *words[1:]], variables)
+
+
+def _program(name: str) -> str:
+    program = Path(sys.executable).parent / name
+    if not program.exists():
+        raise ScafflixError(
+            f"{name} is not installed; install Flower with pip install 'scafflix[flower]'."
+        )
+    return str(program)
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_port(
+    port: int, processes: Processes, host: str = "127.0.0.1", seconds: float = 60.0
+) -> None:
+    """Until somebody listens."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        processes.check()
+        with suppress(OSError), socket.create_connection((host, port), timeout=1.0):
+            return
+        time.sleep(0.1)
+    raise ScafflixError(f"Nobody listens on port {port} after {seconds:g} seconds.")

@@ -1,0 +1,106 @@
+"""The record of a real run: the files of a simulation's, with what a server can know.
+
+Personal models and local optima stay on the nodes; f~(x*) is nobody's to know, so that there is
+an objective (the mean of f_i(x~_i) over the clients that replied; at the end
+`final_objective_clients` of them) and no gap. What was refused
+and dropped is counted in the summary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scafflix.core.versions import versions
+from scafflix.federate.messages import Evaluation
+from scafflix.federate.naming import under_names
+from scafflix.federate.server import ServerCore
+from scafflix.record import Record
+
+COLUMNS = (
+    "round",
+    "iterations",
+    "local_steps",
+    "objective",
+    "replies",
+    "refused",
+    "bits_up",
+    "bits_down",
+)
+
+
+def record(
+    core: ServerCore,
+    evaluations: Mapping[str, Evaluation],
+    config: Mapping[str, Any],
+    seconds: float,
+) -> Record:
+    """From a server whose rounds are closed, and what the clients said at the end."""
+    rows = [dict.fromkeys(COLUMNS, 0), *core.rows()]
+    metrics = {name: np.array([row[name] for row in rows]) for name in COLUMNS if name in rows[-1]}
+    # what clients report in a round is of the point that the round before it led to
+    reported = [np.nan if row["loss"] is None else row["loss"] for row in rows[1:]]
+    final = float(np.mean([one.loss for one in evaluations.values()])) if evaluations else np.nan
+    metrics["objective"] = np.array([*reported, final])
+    metrics = {name: metrics[name] for name in COLUMNS}
+    summary = _summary(core, final, len(evaluations), seconds)
+    return Record(config, summary, metrics, _clients(core, evaluations), _models(core))
+
+
+def _summary(core: ServerCore, final: float, told: int, seconds: float) -> dict[str, Any]:
+    gamma = np.asarray(core.method.gamma)
+    return {
+        "method": core.method.name,
+        "n_clients": len(core.roster.introductions),
+        "n_active": len(core.names),
+        "cohort": core.cohort_size,
+        "dim": sum(array.size for array in core.x),
+        "seed": core.settings.seed,
+        "p": float(core.method.p),
+        "zeta": float(core.method.rate.zeta),
+        "gamma_min": gamma.min(),
+        "gamma_max": gamma.max(),
+        "rounds": core.round,
+        "iterations": core.iteration,
+        "final_objective": final,
+        "final_objective_clients": told,
+        "epoch": core.epoch,
+        "run": core.run,
+        "refused": core.tally.counts["refused"],
+        "dropped": core.tally.counts["dropped"],
+        "troubles": {kind: many for kind, many in sorted(core.tally.counts.items()) if many},
+        "seconds": seconds,
+        "versions": versions(),
+    }
+
+
+def _clients(core: ServerCore, evaluations: Mapping[str, Evaluation]) -> dict[str, NDArray[Any]]:
+    people = core.roster.introductions
+
+    def told(name: str, field: str) -> float:
+        found = evaluations.get(name)
+        return float(getattr(found, field)) if found is not None else np.nan
+
+    def gamma(name: str) -> float:
+        return float(core.clients[name].gamma) if name in core.clients else np.nan
+
+    def rounds(name: str) -> int:
+        return core.ledger.entries[name].rounds if name in core.clients else 0
+
+    return {
+        "client": np.array([one.client for one in people]),
+        "train_examples": np.array([one.examples for one in people]),
+        "alpha": np.array([one.alpha for one in people]),
+        "gamma": np.array([gamma(one.client) for one in people]),
+        "rounds": np.array([rounds(one.client) for one in people]),
+        "refused": np.array([core.tally.refused_of[one.client] for one in people]),
+        "loss_personal": np.array([told(one.client, "loss") for one in people]),
+        "score_personal": np.array([told(one.client, "score") for one in people]),
+    }
+
+
+def _models(core: ServerCore) -> dict[str, NDArray[Any]]:
+    return under_names("global", core.roster.introductions[0].names, core.x)

@@ -1,0 +1,327 @@
+"""The server: rounds, cohorts, the ledger, the checkpoints.
+
+A round is closed with the replies that came, and the checkpoint of its average is on the disk
+before anybody can learn of it: a server that crashes repeats the open round with the same point
+and the same K, or has already closed it for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from scafflix import algorithm
+from scafflix.core import durable, streams
+from scafflix.core.durable import Arrays, Hook
+from scafflix.core.errors import DivergenceError, ScafflixError
+from scafflix.core.streams import Stream
+from scafflix.federate.distance import distance
+from scafflix.federate.files import ServerFiles
+from scafflix.federate.ledger import Entry
+from scafflix.federate.messages import (
+    NONE,
+    REFUSALS,
+    Fault,
+    Refusal,
+    Train,
+    Upload,
+    fault_of,
+    receipt_of,
+)
+from scafflix.federate.roster import Roster
+from scafflix.federate.settings import Settings
+from scafflix.federate.standing import Standing
+from scafflix.federate.uploads import Expected, problem_with_upload, weighted_mean
+from scafflix.methods.method import Client, Method
+from scafflix.simulate.batch import own_steps, uniforms
+from scafflix.simulate.cohorts import cohort_of
+
+
+class Closed(NamedTuple):
+    """Who was in the round that was closed last."""
+
+    replied: int
+    asked: int
+    absent: tuple[str, ...]  # asked, but not in the average
+
+
+class ServerCore(Standing):
+    """One run, begun or taken up again from its folder.
+
+    `method` is that of the clients that take part (alpha_i > 0), in the order of the roster. The
+    run goes on after its last closed round, or, in a new epoch, after the round `back_to`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        roster: Roster,
+        method: Method,
+        start: Arrays,
+        settings: Settings,
+        hook: Hook = durable.quiet,
+        back_to: int | None = None,
+    ) -> None:
+        super().__init__(ServerFiles(folder, hook), roster, method, start, settings)
+        self.closed: Closed | None = None
+        self.resume(back_to)
+        self._open()
+
+    @property
+    def done(self) -> bool:
+        """Whether all rounds are closed."""
+        return self.round >= self.settings.rounds
+
+    # a round
+
+    def _open(self) -> None:
+        """Draw what the round is made of, from the seed and the round alone."""
+        seed, n = self.settings.seed, len(self.names)
+        drawn = streams.uniforms(seed, Stream.COIN, self.round, 1)
+        self.steps = int(self.method.local_steps(drawn)[0])
+        chosen = cohort_of(seed, self.round, np.arange(n), self.cohort_size)
+        self.cohort = [self.names[k] for k in chosen]
+        self.sent = self.method.broadcast(self.server)
+        self.point: Arrays = tuple(map(np.asarray, jax.tree.leaves(self.sent)))
+        self.own = self._own_steps()
+        self.accepted: dict[str, Upload] = {}
+        self.lost: set[str] = set()
+        self.attempt = 0
+        self.tally.recent.clear()
+
+    def _own_steps(self) -> dict[str, int]:
+        """K_i of the cohort; K, unless the method lets clients stop by themselves."""
+        if self.method.own_steps is None:
+            return dict.fromkeys(self.cohort, self.steps)
+        numbers = np.array([self.numbers[name] for name in self.cohort])
+        draws = uniforms(self.settings.seed, self.round, numbers, self.total)
+        columns = zip(*(self.clients[name][:2] for name in self.cohort), strict=True)
+        alpha, gamma = (np.array(column) for column in columns)
+        examples = np.array([self.clients[name].examples for name in self.cohort])
+        clients = Client(alpha, gamma, None, examples, float(len(self.names)))
+        drawn = own_steps(self.method, clients, self.steps, draws)
+        return dict(zip(self.cohort, drawn.tolist(), strict=True))
+
+    def requests(self) -> dict[str, Train]:
+        """A message to each client of the cohort from which there is no upload yet."""
+        asked = [name for name in self.cohort if name not in self.accepted]
+        return {name: self.request(name) for name in asked}
+
+    def request(self, name: str) -> Train:
+        """The message of the open round to one client."""
+        entry = self.ledger.entries[name]
+        direct = entry.included == self.round - 1  # then x_r is that average
+        message = Train(
+            **self.address(name),
+            steps=self.own[name],
+            iteration=self.iteration,
+            number=self.numbers[name],
+            seed=self.settings.seed,
+            report=self.round % self.settings.every == 0,
+            point=self.point,
+            average=() if direct else self.average_for(entry),
+        )
+        self.tally.sent(message.point, message.average, message.restored)
+        return message
+
+    def address(self, name: str) -> dict[str, Any]:
+        """The fields of every message to a client: where the run stands, and what to commit."""
+        entry = self.ledger.entries[name]
+        return {
+            "run": self.run,
+            "epoch": self.epoch,
+            "round": self.round,
+            "clients": len(self.names),
+            "method": self.method.name,
+            "settings": self.settings_text,
+            "gamma": self.clients[name].gamma,
+            "included": entry.included,
+            "receipt": entry.receipt,
+            "restored": self._restored(name),
+        }
+
+    def average_for(self, entry: Entry) -> Arrays:
+        """The broadcast after the round that the client has to commit; empty for none."""
+        if entry.included in (NONE, entry.confirmed) or not self.remembers:
+            return ()
+        if entry.included == self.round - 1:
+            return self.point
+        return self.files.average(entry.included)
+
+    def _restored(self, name: str) -> Arrays:
+        if name not in self.lost:
+            return ()
+        return self.mirrors.arrays(name, self.epoch, self.ledger.entries[name].included)
+
+    def receive(self, sender: str, reply: Any) -> bool:
+        """Take in what came from a client (`sender`: who was asked); whether to ask it again."""
+        if isinstance(reply, Refusal):
+            return self.receive_refusal(sender, reply)
+        wrong = self._problem_with(sender, reply)
+        if wrong is not None:
+            self.refuse(sender, wrong)
+        elif reply.round < self.round:
+            self.tally.counts["late"] += 1
+        elif sender in self.accepted:
+            self.tally.counts["repeated"] += 1
+        else:
+            self.accepted[sender] = reply
+            self.ledger.confirm(sender, reply.committed)
+            self.tally.received(reply.point)
+        return False
+
+    def _problem_with(self, sender: str, reply: Any) -> Fault | None:
+        if not isinstance(reply, Upload):
+            return Fault("type", f"a {type(reply).__name__} came as reply.")
+        if sender not in self.clients:
+            return Fault("unknown_client", "it does not take part in this run.")
+        _, weight, _ = self._exchange(self.server, sender)
+        expected = Expected(
+            client=sender,
+            run=self.run,
+            epoch=self.epoch,
+            round=self.round,
+            asked=sender in self.cohort,
+            layout=self.message_layout,
+            weight=weight,
+            committed=self.ledger.entries[sender].included if self.remembers else None,
+        )
+        return problem_with_upload(reply, expected)
+
+    def receive_refusal(self, sender: str, reply: Refusal) -> bool:
+        """Take in that a client did not do it; whether it can be helped and asked again."""
+        wrong = fault_of(reply)
+        if wrong is not None or reply.client != sender or sender not in self.clients:
+            self.refuse(sender, wrong or Fault("unknown_client", "another's name."))
+            return False
+        if (reply.epoch, reply.round) != (self.epoch, self.round):
+            self.tally.counts["late"] += 1
+            return False
+        kind = reply.kind if reply.kind in REFUSALS else "other"
+        self.tally.note(self.round, sender, Fault(f"client_{kind}", reply.reason))
+        able = self.settings.mirror and self.remembers and sender not in self.lost
+        if reply.kind in ("lost", "damaged") and able:
+            self.lost.add(sender)
+            self.tally.counts["restored"] += 1
+            return True
+        return False
+
+    def refuse(self, sender: str, wrong: Fault) -> None:
+        """Count what is refused, and say whose it was."""
+        self.tally.refuse(self.round, sender, wrong)
+
+    def fail(self, sender: str, reason: str) -> None:
+        """No reply will come from a client that was asked."""
+        self.tally.note(self.round, sender, Fault("error", reason))
+
+    def close(self) -> bool:
+        """Form the average of what came and go on; or, with too few replies, repeat the round."""
+        distances = self._refuse_far()
+        if len(self.accepted) < self.minimum:
+            self._repeat()
+            return False
+        names = [name for name in self.names if name in self.accepted]
+        uploads = [self.accepted[name] for name in names]
+        if self.round % self.settings.every == 0:
+            self.judge({name: self.accepted[name].loss for name in names})
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = jax.tree.unflatten(self.message_form, weighted_mean(uploads))
+            share = len(names) / len(self.names)
+            server, following = algorithm.communicate(self.method, self.server, mean, share)
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((server, following))):
+            raise self._diverged("the average of the uploads is not finite")
+        self._keep_average()
+        for name in names:
+            entry, message = self.ledger.entries[name], self.accepted[name].point
+            if self.settings.mirror and self.remembers:
+                moment = (self.epoch, entry.included, self.round)
+                local = jax.tree.unflatten(self.message_form, message)
+                self.mirrors.advance(name, moment, self.sent, local, following, self.own[name])
+            receipt = receipt_of(message) if self.remembers else ""
+            self.ledger.include(name, self.round if self.remembers else NONE, receipt)
+        self._journal([upload.loss for upload in uploads])
+        self.yardstick.take([distances[name] for name in names], self.steps)
+        self.server = server
+        self.iteration += self.steps
+        self.round += 1
+        absent = tuple(name for name in self.cohort if name not in self.accepted)
+        self.closed = Closed(len(names), len(self.cohort), absent)
+        self.tally.counts["dropped"] += len(absent)
+        self.checkpoint()
+        self.forget()
+        self._open()
+        return True
+
+    def _refuse_far(self) -> dict[str, float]:
+        """How far the uploads lie from x_r, or how long messages are that are no points; those
+        that lie too far are not accepted."""
+        x = tuple(jax.tree.leaves(self.sent.x))
+        origin = x if self.sends_local and self.message_layout == self.layout else None
+        distances = {name: distance(one.point, origin) for name, one in self.accepted.items()}
+        far = self.yardstick.too_far(distances, self.steps, distance(x))
+        for name, wrong in far.items():
+            self.refuse(name, wrong)
+            del self.accepted[name]
+        return distances
+
+    def _repeat(self) -> None:
+        self.attempt += 1
+        self.tally.counts["attempts_repeated"] += 1
+        if self.attempt >= self.settings.attempts:
+            seen = ", ".join(f"{what} ({many})" for what, many in self.tally.recent.items())
+            raise ScafflixError(
+                f"Round {self.round} got {len(self.accepted)} replies in {self.attempt} "
+                f"attempts and needs {self.minimum} ({seen or 'nothing else came'}); start "
+                "the server again to go on from here."
+            )
+
+    def judge(self, told: Mapping[str, float]) -> None:
+        """Take in what clients say of x_r, and stop if their objective has blown up."""
+        self.losses.take(self.round, told)
+        wrong = self.losses.blown_up(told, self.settings.blow_up)
+        if wrong is not None:
+            raise self._diverged(wrong)
+
+    def _diverged(self, how: str) -> DivergenceError:
+        return DivergenceError(
+            f"{self.method.name} diverged: after {self.round} rounds {how}; the best model is that "
+            f"after round {self.losses.best}: go back to it with --from {self.losses.best}, maybe "
+            "--without a client, or begin a run with smaller stepsizes in another folder.",
+            self.round,
+        )
+
+    def new_epoch(self) -> None:
+        """Every client sets h = 0 and drops what is pending: sum_i alpha_i h_i = 0 again.
+
+        What an operator does when a client lost its state and there is no mirror. The model stays.
+        """
+        self.begin_epoch()
+        self._open()
+
+    def settle(self, told: Mapping[str, float]) -> None:
+        """At the end of a run: keep what was confirmed, drop what nobody needs."""
+        self.checkpoint()
+        self.forget()
+        self.judge(told)
+
+    def _keep_average(self) -> None:
+        """x_r is the average of round r - 1; it outlives the round if somebody must commit it."""
+        if self.round - 1 in self.ledger.waiting() and self.remembers:
+            self.files.keep_average(self.round - 1, self.point)
+
+    def _journal(self, losses: list[float]) -> None:
+        row = {
+            "round": self.round + 1,
+            "iterations": self.iteration + self.steps,
+            "local_steps": self.steps,
+            "loss": float(np.mean(losses)) if np.isfinite(losses).all() else None,
+            "replies": len(losses),
+            "refused": self.tally.counts["refused"],
+            "bits_up": self.tally.bits_up,
+            "bits_down": self.tally.bits_down,
+        }
+        self.files.journal(row)

@@ -1,0 +1,93 @@
+"""The loop of a server over any transport."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from scafflix.federate.closing import Farewell
+from scafflix.federate.counts import LOG
+from scafflix.federate.messages import Evaluation, Reply, Request
+from scafflix.federate.server import ServerCore
+from scafflix.federate.status import Progress
+
+FAREWELLS = 3  # attempts to reach everybody at the end
+MOST_NAMES = 5  # in a line of progress
+
+
+class Failure(NamedTuple):
+    """A client that was asked will not answer."""
+
+    reason: str
+
+
+class Transport(Protocol):
+    """A way to reach clients by their ids."""
+
+    def exchange(self, requests: Mapping[str, Request]) -> Iterable[tuple[str, Reply | Failure]]:
+        """Send each, and yield who was asked and what came, until all answered or time is up.
+
+        Late and repeated replies to earlier messages may be among them.
+        """
+
+
+class Asking(Protocol):
+    """An open round, or the farewell: what to send, and what becomes of the replies."""
+
+    def requests(self) -> Mapping[str, Request]:
+        """To everybody who has not answered."""
+
+    def request(self, name: str) -> Request:
+        """To one client."""
+
+    def receive(self, sender: str, reply: Any) -> bool:
+        """Take in a reply; whether to ask its sender once more."""
+
+
+def serve(
+    core: ServerCore, transport: Transport, progress: Progress | None = None
+) -> dict[str, Evaluation]:
+    """Run the rounds that are left; then what the clients say of the models they take home."""
+    report = progress or (lambda *_: None)
+    while not core.done:
+        _ask(core, core, transport)
+        if core.close():
+            report(core.round, core.settings.rounds, _who(core))
+    farewell = Farewell(core)
+    for _ in range(FAREWELLS):
+        _ask(farewell, core, transport)
+        if not farewell.unsettled:
+            break
+    core.settle({name: one.loss for name, one in farewell.evaluations.items()})
+    return farewell.evaluations
+
+
+def _who(core: ServerCore) -> str:
+    """How many replied, and who did not."""
+    assert core.closed is not None
+    replied, asked, absent = core.closed
+    if not absent:
+        return f"{replied} clients"
+    LOG.warning("round %d: closed without %s", core.round, ", ".join(absent))
+    names = ", ".join(absent[:MOST_NAMES]) + (" and others" if len(absent) > MOST_NAMES else "")
+    return f"{replied} of {asked} clients, without {names}"
+
+
+def _ask(asking: Asking, core: ServerCore, transport: Transport) -> None:
+    """Exchange, and once more with those whose lost state can be given back."""
+    again = _exchange(asking.requests(), asking, core, transport)
+    if again:
+        _exchange({name: asking.request(name) for name in again}, asking, core, transport)
+
+
+def _exchange(
+    requests: Mapping[str, Request], asking: Asking, core: ServerCore, transport: Transport
+) -> list[str]:
+    """Who must be asked again."""
+    again = []
+    for sender, reply in transport.exchange(requests):
+        if isinstance(reply, Failure):
+            core.fail(sender, reply.reason)
+        elif asking.receive(sender, reply):
+            again.append(sender)
+    return again

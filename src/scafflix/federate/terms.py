@@ -1,0 +1,59 @@
+"""What a federation has agreed on: a folder holds one run, and another is refused in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from scafflix.core import durable
+from scafflix.core.errors import ScafflixError
+from scafflix.federate.configuration import DeployConfig
+from scafflix.runs.config import plain
+
+# Keys that may change while a run is under way, because no result under way depends on them; every
+# other key is part of what the run is. (rounds: not below those that are closed.)
+FREE = {
+    "rounds",
+    "minimum",
+    "attempts",
+    "patience",
+    "checkpoints",
+    "far",
+    "blow_up",
+    "largest_weight",
+    "largest_steps",
+}
+
+
+def check_terms(folder: Path, config: DeployConfig, **more: Any) -> None:
+    """Refuse to go on with another configuration than that with which the run began."""
+    path = folder / "terms.json"
+    if not path.exists():
+        return
+    began = json.loads(path.read_text())
+    for name, mine in _terms(config, more).items():
+        if began.get(name) != mine:
+            raise ScafflixError(
+                f"{folder} holds a run whose {name} is {_word(began.get(name))}, not "
+                f"{_word(mine)}; give another --out, or the {name} with which it began."
+            )
+
+
+def agree(folder: Path, config: DeployConfig, **more: Any) -> None:
+    """Check the terms; note them down for a run that begins."""
+    check_terms(folder, config, **more)
+    path = durable.new_folder(folder) / "terms.json"
+    if not path.exists():
+        durable.put(path, [json.dumps(_terms(config, more), indent=1).encode()])
+
+
+def _terms(config: DeployConfig, more: dict[str, Any]) -> dict[str, Any]:
+    keys = dict.fromkeys(DeployConfig.__dataclass_fields__) | plain(config)
+    fixed = {name: value for name, value in keys.items() if name not in FREE}
+    made: dict[str, Any] = json.loads(json.dumps(fixed | more))
+    return made
+
+
+def _word(value: Any) -> str:
+    return "not set" if value is None else str(value)

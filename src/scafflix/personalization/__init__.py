@@ -1,0 +1,1 @@
+"""alpha_i, x_i* and the mixture of the two."""

@@ -1,0 +1,300 @@
+"""How much each client keeps of its own optimum: alpha_i, x_i* and the mixture of the two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from scafflix.core.arguments import flag, instance, numbers, shown, whole_number
+from scafflix.core.checkpoint import NOWHERE, Checkpoints
+from scafflix.core.digest import difference
+from scafflix.core.errors import ScafflixError
+from scafflix.core.precision import in_float64
+from scafflix.core.progress import Progress
+from scafflix.core.store import Store
+from scafflix.core.types import Floats
+from scafflix.data.federation import chosen_clients
+from scafflix.models.network import Params
+from scafflix.personalization import newton
+from scafflix.personalization.mixing import mixture
+from scafflix.personalization.optima import Recipe, local_optima
+from scafflix.problems.losses import Losses
+from scafflix.problems.problem import Problem, check_problem
+
+TOLERANCE = 1e-10  # on the gradient norm of f_i at its local optimum
+# below it 1 - alpha_i is 1, and alpha_i^2, by which gradients count, vanishes in float32
+LEAST_ALPHA = 1e-16
+Alpha = float | Sequence[float] | Floats | str | Path
+
+
+class Start(NamedTuple):
+    """Where local optima and rounds begin: a point, and what it cost to get there."""
+
+    x: Params
+    rounds: int = 0
+    bits: tuple[int, int] = (0, 0)  # up and down
+
+
+@dataclass(frozen=True)
+class Personalization:
+    """alpha_i and x_i* of every client."""
+
+    alpha: Floats  # [clients]
+    # the local optima: [clients, *shape] of a linear model, a store of a network's; or none
+    x_star: Floats | Store | None
+    quality: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # of each, in columns
+    start: Start | None = None  # from which a network's were looked for
+    stepsize: float | None = None  # with which they were
+    made_for: Mapping[str, Any] | None = None  # a problem's functions; None where nobody knows
+
+    def __post_init__(self) -> None:
+        clients = len(numbers("alpha", self.alpha, finite=False).ravel())
+        if not isinstance(self.x_star, Store | None):
+            x_star = numbers("x_star", self.x_star)
+            if x_star.ndim < 2:
+                raise ScafflixError(
+                    f"x_star has the shape {x_star.shape}; give a row of parameters for each "
+                    "client."
+                )
+            clients = len(x_star)
+            object.__setattr__(self, "x_star", x_star)
+        if not isinstance(self.quality, Mapping):
+            raise ScafflixError(
+                f"quality is {shown(self.quality)}; give columns with a number for each client."
+            )
+        for name, column in self.quality.items():
+            numbers(f"quality[{name!r}]", column, (clients,), finite=False)
+        checked = checked_alpha(self.alpha, clients, self.x_star is not None)
+        object.__setattr__(self, "alpha", checked)
+
+    @property
+    def active(self) -> NDArray[np.int64]:
+        """The clients that take part. One with alpha_i = 0 does not depend on x: its model is
+        x_i*, and it neither computes nor communicates."""
+        return np.flatnonzero(self.alpha > 0)
+
+    @property
+    def points(self) -> Floats:
+        """The local optima of a linear model, one after another."""
+        assert isinstance(self.x_star, np.ndarray)
+        return self.x_star
+
+    def at(self, alpha: Alpha) -> Personalization:
+        """The same local optima under another alpha."""
+        return replace(self, alpha=read_alpha(alpha, len(self.alpha)))
+
+    def take(self, clients: NDArray[np.int64]) -> Personalization:
+        """Some of the clients of a linear model."""
+        clients = chosen_clients(clients, len(self.alpha))
+        if np.array_equal(clients, np.arange(len(self.alpha))):
+            return self
+        quality = {name: column[clients] for name, column in self.quality.items()}
+        return Personalization(self.alpha[clients], self.points[clients], quality)
+
+    def store(self, problem: Problem) -> Store | None:
+        """The local optima as rounds of some of the clients read them."""
+        if self.x_star is None or isinstance(self.x_star, Store):
+            return self.x_star
+        store = Store(problem.template, problem.n)
+        store.write(np.arange(problem.n), self.x_star)
+        return store
+
+    def check(self, problem: Problem) -> None:
+        """Refuse a problem whose local optima these are not."""
+        mine = _shapes(self.x_star)
+        shapes = [leaf.shape for leaf in jax.tree.leaves(problem.template)]
+        wanted = [(problem.n, *shape) for shape in shapes]
+        if self.alpha.shape != (problem.n,) or mine not in (wanted, None):
+            raise ScafflixError(
+                f"This personalization has local optima of shape {_words(mine)}, but the "
+                f"problem's have {_words(wanted)}; make it with personalize(problem, alpha)."
+            )
+        if self.made_for is None:
+            return
+        if found := difference(self.made_for, problem.functions):
+            raise ScafflixError(
+                f"This personalization was made for another problem: {found}; make it with "
+                "personalize(problem, alpha)."
+            )
+
+    def mix(self, x: Any) -> Floats:
+        """The models that the clients take home when the global model, a linear one, is x."""
+        point = numbers("x", x, self.points.shape[1:])
+        mixed: Floats = mixture(self.alpha, point, self.points)
+        return mixed
+
+
+def _shapes(x_star: Floats | Store | None) -> list[tuple[int, ...]] | None:
+    if isinstance(x_star, Store):
+        return [(x_star.clients, *shape) for shape in x_star.layout.shapes]
+    return None if x_star is None else [tuple(np.shape(x_star))]
+
+
+def _words(shapes: list[tuple[int, ...]] | None) -> str:
+    return ", ".join(map(str, shapes)) if shapes else "none"
+
+
+def personalize(
+    problem: Problem,
+    alpha: Alpha,
+    *,
+    optima: bool = True,
+    start: Start | None = None,
+    recipe: Recipe | None = None,
+    progress: Progress | None = None,
+    checkpoints: Checkpoints = NOWHERE,
+) -> Personalization:
+    """Read alpha (a number, one number a client, or a file of them) and find every x_i*.
+
+    A linear model's are found by Newton's method, to rounding. A network's are looked for by
+    stochastic gradients, as the recipe says, from a common start: a random one, or a given one.
+    Without `optima` they are not looked for, which will do where every alpha_i is 1.
+    """
+    check_problem(problem)
+    values = checked_alpha(alpha, problem.n, flag("optima", optima))
+    if start is not None:
+        instance("start", start, Start, "a Start, or leave it out")
+    if recipe is not None:
+        instance("recipe", recipe, Recipe, "a Recipe, or leave it out")
+    if progress is not None and not callable(progress):
+        raise ScafflixError(f"progress is {shown(progress)}; give a function, or None.")
+    if problem.linear:
+        if start is not None or recipe is not None or not optima:
+            raise ScafflixError(
+                "optima, start and recipe are for networks; a linear model's local optima are "
+                "found by Newton's method. Leave them out."
+            )
+        x_star, norms = exact_optima(problem)
+        quality = {"local_grad_norm": norms}
+        return Personalization(values, x_star, quality, made_for=problem.functions)
+    recipe = recipe or Recipe()
+    start = Start(problem.start(recipe.seed)) if start is None else _checked_start(problem, start)
+    if not optima:
+        return Personalization(values, None, start=start, made_for=problem.functions)
+    found = local_optima(problem, start.x, recipe, progress, checkpoints)
+    stars, quality = found.x_star, dict(found.quality)
+    return Personalization(values, stars, quality, start, found.stepsize, problem.functions)
+
+
+def _checked_start(problem: Problem, start: Start) -> Start:
+    """The start as parameters of the problem's network, and plain numbers."""
+    shapes = jax.tree.map(np.shape, start.x)
+    wanted = jax.tree.map(lambda leaf: leaf.shape, problem.template)
+    if shapes != wanted:
+        raise ScafflixError(
+            f"start.x is {shown(start.x)} that is no parameters of the network "
+            f"{problem.network.name}; begin from problem.start(seed)."
+        )
+    for leaf in jax.tree.leaves(start.x):
+        numbers("start.x", leaf)
+    numbers("start.bits", start.bits, (2,))
+    up, down = (whole_number("start.bits", number, least=0) for number in np.asarray(start.bits))
+    return Start(start.x, whole_number("start.rounds", start.rounds, least=0), (up, down))
+
+
+def checked_alpha(alpha: Alpha, clients: int, optima: bool) -> Floats:
+    """alpha_i of every client; below 1 only where there is something to mix with."""
+    values = read_alpha(alpha, clients)
+    if not optima and (values < 1).any():
+        raise ScafflixError("alpha is below 1, but there are no local optima to mix with.")
+    return values
+
+
+def check_person(person: object) -> None:
+    """Refuse what a user may have put in the place of a personalization."""
+    wanted = "a personalization, as sx.personalize(problem, alpha) makes it"
+    instance("person", person, Personalization, wanted)
+
+
+@in_float64
+def exact_optima(problem: Problem) -> tuple[Floats, Floats]:
+    """x_i* = argmin f_i for all clients at once, and the gradient norms there."""
+    constants = problem.constants  # says so where an optimum need not exist
+    solution = _local_optima(problem.losses, np.zeros((problem.n, *problem.shape)))
+    norms = np.asarray(solution.gradient_norm)
+    worst = int(np.argmax(norms))
+    if not norms[worst] <= TOLERANCE * max(1.0, float(constants.L[worst])):
+        raise ScafflixError(
+            f"The local optimum of client {problem.federation.clients[worst]} was not found: "
+            f"the gradient norm stays at {norms[worst]:.1e}; scale the features or raise l2."
+        )
+    return np.asarray(solution.x).reshape(problem.n, *problem.shape), norms
+
+
+@partial(jax.jit, compiler_options=newton.QUICK_COMPILATION)
+def _local_optima(losses: Losses, x0: Array) -> newton.Solution:
+    def stacked(x: Array) -> Array:
+        return x.reshape(1, *x0.shape)
+
+    def rows(x: Array) -> Array:
+        return x.reshape(x0.shape[0], -1)
+
+    def evaluate(x: Array) -> tuple[Array, Array]:
+        values, gradients = losses.values_and_gradients(stacked(x))
+        return values[0], rows(gradients)
+
+    return newton.minimize(
+        evaluate,
+        lambda x, v: rows(losses.hessian_products(stacked(x), stacked(v))),
+        rows(x0),
+    )
+
+
+def read_alpha(alpha: Alpha, clients: int | None) -> Floats:
+    """One alpha_i per client; of an unknown number of clients (None), as many as are given.
+
+    >>> read_alpha(0.5, 3).tolist()
+    [0.5, 0.5, 0.5]
+    """
+    where = "alpha"
+    if isinstance(alpha, str | Path):
+        alpha, where = _parse(alpha)
+    values = numbers(where, alpha, finite=False)
+    clients = max(1, values.size) if clients is None else clients
+    if values.ndim == 0:
+        values = np.full(clients, values)
+    if values.shape != (clients,):
+        held = f"{values.size} values" if values.ndim == 1 else f"the shape {values.shape}"
+        raise ScafflixError(
+            f"{where} has {held}, but there are {clients} clients; "
+            "give one number for all or a list of one for each client."
+        )
+    wrong = np.flatnonzero(~((values >= 0) & (values <= 1)))
+    if len(wrong):
+        raise ScafflixError(
+            f"{where} is {values[wrong[0]]:g} for client number {wrong[0] + 1}; "
+            "it must lie between 0 (the client's own optimum) and 1 (the global model)."
+        )
+    tiny = np.flatnonzero((values > 0) & (values < LEAST_ALPHA))
+    if len(tiny):
+        raise ScafflixError(
+            f"{where} is {values[tiny[0]]:g} for client number {tiny[0] + 1}: its square is lost "
+            f"in rounding; give 0 (the client's own optimum) or at least {LEAST_ALPHA:g}."
+        )
+    return values
+
+
+def _parse(alpha: str | Path) -> tuple[float | list[float], str]:
+    try:
+        return float(str(alpha)), "alpha"
+    except ValueError:
+        pass
+    try:
+        words = Path(alpha).read_text().replace(",", " ").split()
+    except (OSError, ValueError):  # the latter of a name that no file has, or of no text
+        raise ScafflixError(
+            f"alpha is {str(alpha)!r}; it must be a number between 0 and 1, or a text file "
+            "with one number for each client."
+        ) from None
+    try:
+        return [float(word) for word in words], f"alpha from {alpha}"
+    except ValueError:
+        raise ScafflixError(f"{alpha} holds something that is not a number.") from None

@@ -1,0 +1,170 @@
+"""How good models are for each client: the global one, the local ones, the mixtures.
+
+Rows are cut into blocks; a block goes through one model, and the devices share the blocks.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh
+from jax.tree_util import Partial
+from numpy.typing import NDArray
+
+from scafflix.core.sharing import for_each, gather, replicate, side_by_side
+from scafflix.core.store import Store
+from scafflix.core.vector import Vector
+from scafflix.models.network import Network, Params, parameter_count, tallies
+from scafflix.problems.problem import Problem
+from scafflix.problems.rows import Part, Rows, first_rows
+
+BLOCK = 16  # examples that go through one model together: few enough for a core's cache
+AT_ONCE = 8  # clients whose models are read together, at least
+READ_AT_ONCE = 2**20  # numbers of such models
+BLOCKS_A_CALL = 4  # for each device, at least
+
+
+class Scores(NamedTuple):
+    """Per client; NaN for one without examples."""
+
+    loss: NDArray[np.float64]
+    score: NDArray[np.float64]
+    entries: NDArray[np.float64]  # how many count: examples, or characters to predict
+
+
+class Blocks(NamedTuple):
+    """Consecutive rows that go through one model."""
+
+    slot: NDArray[np.int32]  # [blocks], the place of the model
+    first: NDArray[np.int32]  # [blocks], the first row
+    length: NDArray[np.int32]  # [blocks], how many rows
+
+
+class Home(NamedTuple):
+    """What clients take home, as a function of what they are, what they remember, and x."""
+
+    personal: Any  # (client, state, x) -> model, a JAX tree
+    clients: Any  # what a method knows of all of them, without their local optima
+    states: Store | None = None  # of all of them, where it matters
+
+
+class _Alone(NamedTuple):
+    x_star: Any = None
+
+
+def _own_model(client: _Alone, state: Any, x: Vector) -> Vector:
+    star: Vector = client.x_star
+    return star
+
+
+ALONE = Home(Partial(_own_model), _Alone())  # every client its x_i*
+
+
+def evaluate(
+    problem: Problem,
+    part: str,
+    x: Params,
+    home: Home | None = None,
+    x_star: Store | None = None,
+) -> Scores:
+    """Loss and score on each client's part, of x or of what the client takes home."""
+    chosen = problem.parts[part]
+    sums = np.zeros((3, problem.n))
+    if home is None:
+        blocks = _cut(np.zeros(1), chosen.first[:1], chosen.counts.sum(keepdims=True))
+        _add(sums, problem, chosen, x, None, None, blocks)
+    else:
+        everyone = np.flatnonzero(chosen.counts)
+        at_once = min(max(AT_ONCE, READ_AT_ONCE // problem.size), len(everyone))
+        for start in range(0, len(everyone), at_once):
+            some = everyone[start : start + at_once]
+            clients = np.resize(some, at_once)
+            blocks = _cut(np.arange(len(some)), chosen.first[some], chosen.counts[some])
+            _add(
+                sums,
+                problem,
+                chosen,
+                x,
+                home.personal,
+                _taken(problem, home, x_star, clients),
+                blocks,
+            )
+    with np.errstate(invalid="ignore"):
+        return Scores(sums[0] / sums[2], sums[1] / sums[2], sums[2])
+
+
+def _taken(problem: Problem, home: Home, x_star: Store | None, clients: NDArray[Any]) -> Any:
+    """Some clients with their local optima, and their states, on the devices."""
+    stars = None if x_star is None else Vector(x_star.read(clients))
+    mine = jax.tree.map(lambda leaf: leaf[clients], home.clients)._replace(x_star=stars)
+    states = None if home.states is None else home.states.read(clients)
+    return replicate(problem.mesh, (mine, states))
+
+
+def _cut(slots: NDArray[Any], first: NDArray[Any], count: NDArray[Any]) -> Blocks:
+    """Ranges of rows, cut into blocks."""
+    number = -(-count // BLOCK)
+    inside = np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number)
+    fields = (
+        np.repeat(slots, number),
+        np.repeat(first, number) + BLOCK * inside,
+        np.minimum(BLOCK, np.repeat(count, number) - BLOCK * inside),
+    )
+    return Blocks(*(field.astype(np.int32) for field in fields))
+
+
+def _add(
+    sums: NDArray[np.float64],
+    problem: Problem,
+    part: Part,
+    x: Params,
+    personal: Any,
+    taken: Any,
+    blocks: Blocks,
+) -> None:
+    """Add what the blocks' rows make to the sums of their clients."""
+    a_call = (side_by_side(problem.size) or BLOCKS_A_CALL) * problem.mesh.size
+    for start in range(0, len(blocks.slot), a_call):
+        some = Blocks(*(field[start : start + a_call] for field in blocks))
+        filled = Blocks(*(np.pad(field, (0, a_call - len(field))) for field in some))
+        made = gather(
+            _tallies(problem.network, problem.mesh, part.rows, x, personal, taken, filled)
+        )
+        place = np.arange(BLOCK)
+        real = place < filled.length[:, None]
+        owner = part.owners[(filled.first[:, None] + place)[real]]
+        for total, values in zip(sums, made, strict=True):
+            np.add.at(total, owner, values[real])
+
+
+@partial(jax.jit, static_argnames=("network", "mesh"))
+def _tallies(
+    network: Network,
+    mesh: Mesh,
+    rows: Rows,
+    x: Params,
+    personal: Any,
+    taken: Any,
+    blocks: Blocks,
+) -> tuple[Array, Array, Array]:
+    """Loss, score and count of every row: `[blocks, BLOCK]`."""
+
+    def one(common: tuple[Rows, Params, Any, Any], block: Blocks) -> tuple[Array, Array, Array]:
+        rows, params, personal, taken = common
+        if personal is not None:
+            client, state = jax.tree.map(lambda leaf: leaf[block.slot], taken)
+            params = personal(client, state, Vector(params)).tree
+        return tallies(network, params, *first_rows(rows, block.first, block.length, BLOCK))
+
+    together = side_by_side(parameter_count(x))
+    return for_each(mesh, one, (rows, x, personal, taken), blocks, together)
+
+
+def over_examples(values: NDArray[np.float64], scores: Scores) -> float:
+    """A mean over all examples, from values that are means over each client's."""
+    known = scores.entries > 0
+    return float(np.average(values[known], weights=scores.entries[known]))

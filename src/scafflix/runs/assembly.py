@@ -1,0 +1,209 @@
+"""From the words of a configuration to data and methods, for every kind of model."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields, replace
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from scafflix import data
+from scafflix.personalization.optima import Recipe
+from scafflix.runs.config import (
+    LINEAR,
+    OPTIMA,
+    PARAMETERS,
+    SAMPLED,
+    WARM,
+    ProblemConfig,
+    RunConfig,
+    TrainingConfig,
+    build,
+)
+from scafflix.runs.config import NETWORKS as OF_NETWORKS
+from scafflix.data import Federation
+from scafflix.simulate.planning import BATCH, PROBABILITY, STEPSIZE
+from scafflix.core.errors import ScafflixError
+from scafflix.methods import Method, find, parameters
+from scafflix.models import MODELS, NETWORKS, LinearModel, Network, is_network
+from scafflix.problems.problem import LINEAR_L2, Problem
+from scafflix.theory import Plan
+
+SHARE = 0.1  # of a network's examples, held out for validation and for testing
+
+
+def load_data(config: ProblemConfig, **changes: Any) -> Federation:
+    """The federation that the configuration names, with some of its keys changed."""
+    asked: dict[str, Any] = {
+        "source": config.data,
+        "clients": config.clients,
+        "split": config.split,
+        "test": config.test or 0.0,
+        "validation": config.validation or 0.0,
+        "min_examples": config.min_examples,
+        "seed": config.data_seed,
+        "features": config.features,
+        "label": config.label,
+        "intercept": config.intercept,
+        "scale": config.scale,
+    }
+    return data.load(**{**asked, **changes})
+
+
+def one_run(config: TrainingConfig, **own: Any) -> RunConfig:
+    """One of the runs that a configuration of several asks for, without what its method lacks."""
+    shared = {entry.name: getattr(config, entry.name) for entry in fields(TrainingConfig)}
+    given = {name: value for name, value in shared.items() if value is not None}
+    made: RunConfig = build(RunConfig, {**given, **own})
+    return for_method(made)
+
+
+def for_method(config: RunConfig) -> RunConfig:
+    """Without the hyperparameters that its method does not have."""
+    known = parameters(find(config.method))
+    dropped: dict[str, Any] = {name: "auto" for name in PARAMETERS if name not in known}
+    return replace(config, **dropped)
+
+
+def served(config: TrainingConfig, network: bool | None = None) -> set[str]:
+    """What this run is among what keys may be for, where not every run reads them; a model may be
+    a network by another name."""
+    if not (is_network(config.model) if network is None else network):
+        return {LINEAR} if config.cohort is None else {LINEAR, SAMPLED}
+    looked_for = {OPTIMA} if config.optima != "none" else set()
+    return {OF_NETWORKS, SAMPLED} | looked_for | ({WARM} if config.optima == "warm" else set())
+
+
+def make_method(advice: Plan, config: RunConfig) -> Method:
+    """A method by name, with the plan's, one common or given stepsizes."""
+    make, stepsize = find(config.method), config.stepsize
+    options: dict[str, Any] = {}
+    if stepsize == "common":
+        if config.method != "scafflix":
+            raise ScafflixError(
+                f"stepsize common goes with scafflix; for {config.method} use auto."
+            )
+        options["stepsize"] = advice.gamma.min()
+    elif isinstance(stepsize, str) and stepsize != "auto":
+        raise ScafflixError(f"stepsize is {stepsize!r}; it must be auto, common or a number.")
+    elif stepsize != "auto" and advice.known:  # else it is in the plan, as gamma for every method
+        options["stepsize"] = stepsize
+    if isinstance(config.p, str) and config.p != "auto":
+        raise ScafflixError(f"p is {config.p!r}; it must be auto or a number in (0, 1].")
+    known = parameters(make)
+    options |= {
+        name: getattr(config, name)
+        for name in PARAMETERS
+        if name in known and getattr(config, name) != "auto"
+    }
+    if "stepsize" in options and "stepsize" not in signature(make).parameters:
+        raise ScafflixError(f"{config.method} takes no stepsize; leave it out.")
+    try:
+        signature(make).bind(advice, **options)
+    except TypeError as error:
+        raise ScafflixError(
+            f"{config.method} cannot be called with a plan and {', '.join(options) or 'no more'}: "
+            f"{error}."
+        ) from None
+    made = make(advice, **options)
+    if not isinstance(made, Method):
+        raise ScafflixError(f"{config.method} made a {type(made).__name__}; it must make a Method.")
+    return made
+
+
+def recipe_of(config: TrainingConfig) -> Recipe:
+    """How the local optima of a network are looked for."""
+    stepsize = config.optima_stepsize
+    if isinstance(stepsize, str) and stepsize != "auto":
+        raise ScafflixError(f"optima_stepsize is {stepsize!r}; it must be auto or a number.")
+    return Recipe(
+        stepsize=None if isinstance(stepsize, str) else stepsize,
+        batch=config.optima_batch,
+        steps=config.optima_steps,
+        seed=config.model_seed,
+    )
+
+
+def network_options(model: str) -> tuple[str, dict[str, int]]:
+    """The name of a network and its options, from `lstm` or `lstm:units=64,layers=1`."""
+    name, _, words = model.partition(":")
+    options: dict[str, int] = {}
+    for word in filter(None, words.split(",")):
+        key, _, value = word.partition("=")
+        if not value.isdecimal():
+            raise ScafflixError(f"model is {model!r}; give its options as KEY=NUMBER,...")
+        options[key.strip()] = int(value)
+    allowed = inspect.signature(NETWORKS[name]).parameters
+    if not set(options) <= set(allowed):
+        raise ScafflixError(f"model is {model!r}; {name} has the options {', '.join(allowed)}.")
+    return name, options
+
+
+def build_model(model: str, federation: Federation) -> LinearModel | Network:
+    """A model by name; a network, such as `lstm` or `lstm:units=64`, of the size that the data
+    ask for."""
+    check_model(model)
+    if not is_network(model):
+        return MODELS[model]()
+    name, options = network_options(model)
+    if name == "dense":
+        labels = np.concatenate([part.labels.ravel() for part in federation.parts.values()])
+        classes = len(np.unique(labels))
+        if np.issubdtype(labels.dtype, np.integer) and labels.min() >= 0:
+            classes = int(labels.max()) + 1  # whole numbers from 0 keep their meaning
+        options |= {"features": federation.dim, "classes": classes}
+    return NETWORKS[name](**options)
+
+
+def check_model(model: str) -> None:
+    """Refuse a model that nobody knows."""
+    if model not in MODELS and not is_network(model):
+        raise ScafflixError(
+            f"model is {model!r}; it must be one of {', '.join((*MODELS, *NETWORKS))}."
+        )
+
+
+def resolve(config: Any) -> Any:
+    """The configuration with the defaults of its kind of model written out."""
+    if is_network(config.model):
+        return network_defaults(config)
+    batch = "full" if config.batch == "auto" else config.batch
+    return replace(config, l2=LINEAR_L2 if config.l2 is None else config.l2, batch=batch)
+
+
+def network_defaults(config: Any) -> Any:
+    """The configuration of a network, by whatever name, with its defaults written out."""
+    batch = BATCH if config.batch == "auto" else config.batch
+    filled: dict[str, Any] = {
+        "l2": 0.0 if config.l2 is None else config.l2,
+        "validation": SHARE if config.validation is None else config.validation,
+        "batch": batch,
+        "every": 10 if config.every is None else config.every,
+        "p": PROBABILITY if config.p == "auto" else config.p,
+        "pace": "cautious" if config.pace == "auto" else config.pace,
+    }
+    if config.min_examples is None and isinstance(batch, int):
+        filled["min_examples"] = batch
+    if hasattr(config, "stepsize") and config.stepsize == "auto":
+        filled["stepsize"] = STEPSIZE
+    return replace(config, **filled)
+
+
+def load_federation(config: ProblemConfig, network: bool | None = None) -> Federation:
+    """The data; for a network without a test part of their own, a share becomes it."""
+    network = is_network(config.model) if network is None else network
+    federation = load_data(config)
+    if network and federation.test is None and config.test is None:
+        federation = load_data(config, test=SHARE)
+    return federation
+
+
+def build_problem(config: ProblemConfig) -> Problem:
+    """Load the data and put the model on it."""
+    check_model(config.model)
+    config = resolve(config)
+    federation = load_federation(config)
+    model = build_model(config.model, federation)
+    return Problem(federation, model, config.l2, config.smoothness)

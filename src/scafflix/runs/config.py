@@ -1,0 +1,302 @@
+"""The keys of a run: one declaration of each, for TOML files and the command line."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from scafflix.core.errors import ScafflixError, reason_of
+
+Auto = str | float  # a word or a number
+
+
+class Scale(StrEnum):
+    """How large an experiment is."""
+
+    smoke = "smoke"
+    laptop = "laptop"
+    paper = "paper"
+
+
+NETWORKS, LINEAR, SAMPLED = "networks", "linear models", "networks and runs with a cohort"
+OPTIMA, WARM = "networks with local optima", "networks with optima warm"
+PARAMETERS = ("p", "pace")  # that some methods have and others do not
+
+
+def key(help: str, default: Any = MISSING, only: str | None = None) -> Any:
+    """A key; `only` says for what it is, where it is not for everything."""
+    metadata = {"help": help, "only": only}
+    if default is MISSING:
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemConfig:
+    """Data, split and model."""
+
+    data: str = key("A name (scafflix data list), a file, or a LEAF folder.")
+    clients: int | None = key("Number of clients to split the data over.", None)
+    split: str | None = key("contiguous, shuffled, dirichlet:BETA or column:NAME.", None)
+    features: int | None = key("Number of features in a svmlight file (default: inferred).", None)
+    label: str | None = key("Label column of a table.", None)
+    scale: str = key("Feature scaling: none, maxabs or standard.", "none")
+    intercept: bool = key("Append a constant feature.", False)
+    test: float | None = key(
+        "Share of each client's examples held out for testing (default: 0; 0.1 for networks, "
+        "unless the data have a test part).",
+        None,
+    )
+    validation: float | None = key(
+        "Share of each client's training examples held out for choosing (default: 0; 0.1 for "
+        "networks).",
+        None,
+    )
+    min_examples: int | None = key(
+        "Leave out clients with fewer training examples, or with none held out.", None
+    )
+    data_seed: int = key("Seed of the split and of the held-out parts.", 0)
+    model: str = key("logistic, softmax, linear, or a network: cnn, lstm, dense.", "logistic")
+    model_seed: int = key("Seed of a network's start and of its local optima.", 0, only=NETWORKS)
+    l2: float | None = key(
+        "Regularization: adds (l2/2) ||x||^2 to every f_i (default: 0.1; 0 for networks).", None
+    )
+    smoothness: str = key(
+        "tight (eigenvalue) or bound (the paper's row norms).", "tight", only=LINEAR
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig(ProblemConfig):
+    """How long and with which gradients."""
+
+    rounds: int = key("Communication rounds.", 50)
+    p: Auto = key(
+        "Probability of communication: auto (by theory; 0.2 for networks) or a number.", "auto"
+    )
+    batch: str | int = key(
+        "full, or the number of examples in a gradient (auto: full; 20 for networks).", "auto"
+    )
+    noise: float = key("Standard deviation of noise added to full gradients.", 0.0, only=LINEAR)
+    epsilon: float | None = key("Target for E Psi: stepsizes by Corollary 2.", None, only=LINEAR)
+    start: str = key("Starting point: ones or zeros.", "ones", only=LINEAR)
+    h0: str = key("Control variates at the start: zero or warm.", "zero", only=LINEAR)
+    strict: bool = key(
+        "Refuse stepsizes that theory does not cover, instead of warning.", False, only=LINEAR
+    )
+    pace: str = key(
+        "Control variates advance by p (expected, the paper's), by 1/K (actual) or by the smaller "
+        "(cautious); auto: expected, cautious for networks.",
+        "auto",
+    )
+    part: str = key("Held-out part to score: test, or validation to leave test alone.", "test")
+    cohort: int | None = key("Clients sampled per round (default: all; 10 for networks).", None)
+    individual: bool = key("Scale stepsizes by each client's curvature.", False, only=NETWORKS)
+    every: int | None = key(
+        "Rounds between evaluations (default: 1; 10 for networks).", None, only=SAMPLED
+    )
+    optima: str = key(
+        "Where local optima start: common (random), warm (after a warm-up), or none (do without).",
+        "common",
+        only=NETWORKS,
+    )
+    optima_stepsize: Auto = key(
+        "Learning rate of the local optima (auto: chosen on validation data).",
+        "auto",
+        only=OPTIMA,
+    )
+    optima_batch: int = key("Batch size of the local optima.", 100, only=OPTIMA)
+    optima_steps: int = key("Steps to a local optimum, at most.", 200, only=OPTIMA)
+    warmup: int = key("Rounds of FedAvg (alpha = 1) in the warm-up.", 100, only=WARM)
+    warmup_stepsize: float = key("Learning rate of the warm-up.", 0.1, only=WARM)
+    store: str = key(
+        "Keep client states in memory, on disk, or auto (by size).", "auto", only=SAMPLED
+    )
+    keep: str = key("Models to keep: personal, global or none.", "personal")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(TrainingConfig):
+    """One run."""
+
+    method: str = key(
+        "scafflix, i_scaffnew, scaffnew, gd, sgd, fedavg, nesterov, or FILE.py:FUNCTION.",
+        "scafflix",
+    )
+    alpha: Any = key(
+        "Personalization: a number in [0, 1], or a file with one number per client.", 1.0
+    )
+    stepsize: Auto = key(
+        "auto (individual, by theory; 0.1 for networks), common, or a number.", "auto"
+    )
+    seed: int = key("Seed of the coin, the cohorts and the batches.", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareConfig(TrainingConfig):
+    """Several methods on one problem, at several alpha."""
+
+    methods: tuple[str, ...] = key(
+        "Methods, each NAME or NAME:STEPSIZE, separated by commas.", ("gd", "fedavg", "scafflix")
+    )
+    alphas: tuple[Any, ...] = key("Values of alpha, separated by commas.", (1.0, 0.1))
+    seeds: int = key("Number of seeds.", 1)
+    target: float = key("Count rounds and megabytes up to this objective gap.", 1e-3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneConfig(TrainingConfig):
+    """A grid of stepsizes for each of several methods."""
+
+    methods: tuple[str, ...] = key("Methods, separated by commas.", ("scafflix",))
+    alpha: Any = key(
+        "Personalization: a number in [0, 1], or a file with one number per client.", 1.0
+    )
+    stepsizes: tuple[Any, ...] = key(
+        "Stepsizes to try, separated by commas.", (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+    )
+    seed: int = key("Seed of the coin, the cohorts and the batches.", 0)
+
+
+def read(
+    kind: type[Any],
+    file: Path | None,
+    given: Mapping[str, Any],
+    assignments: list[str],
+) -> Any:
+    """A configuration from a TOML file, options and `key=value` words, the later ones winning."""
+    values: dict[str, Any] = {}
+    if file is not None:
+        try:
+            values |= converted(kind, _read_toml(file))
+        except ScafflixError as error:
+            raise ScafflixError(f"{file}: {error}") from None
+    values |= {name: value for name, value in given.items() if value is not None}
+    values |= assigned(assignments)
+    if file is not None and not values.get("data"):
+        raise ScafflixError(f"{file}: {_NO_DATA}")
+    return build(kind, values)
+
+
+def assigned(assignments: list[str]) -> dict[str, str]:
+    """The keys and values of `key=value` words."""
+    values = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise ScafflixError(f"--set {assignment!r} is not of the form key=value.")
+        values[name.strip()] = text.strip()
+    return values
+
+
+def build(kind: type[Any], values: Mapping[str, Any]) -> Any:
+    """Check names and types.
+
+    >>> build(RunConfig, {"data": "digits", "rounds": "20", "p": "0.5"}).p
+    0.5
+    """
+    found = converted(kind, values)
+    if "data" in get_type_hints(kind) and "data" not in found:
+        raise ScafflixError(_NO_DATA)
+    return kind(**found)
+
+
+_NO_DATA = "data is missing; give a name (see scafflix data list) or a file."
+
+
+def converted(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values in the types of their keys."""
+    hints = get_type_hints(kind)
+    known = {entry.name for entry in fields(kind)}
+    for name in values:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = (
+                f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known))}."
+            )
+            raise ScafflixError(f"There is no key {name!r}; {hint}")
+    return {name: _convert(name, hints[name], value) for name, value in values.items()}
+
+
+def plain(config: ProblemConfig) -> dict[str, Any]:
+    """The configuration as TOML can hold it."""
+    values = {entry.name: getattr(config, entry.name) for entry in fields(config)}
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ScafflixError(f"it cannot be read ({error.strerror}).") from None
+    except (ValueError, RecursionError) as error:
+        raise ScafflixError(f"it is not valid TOML ({reason_of(error)}).") from None
+
+
+def _convert(name: str, hint: Any, value: Any) -> Any:
+    """A value from a file or a word from the command line, in the type that the key has."""
+    optional = {int | None: int, float | None: float, str | None: str}
+    kind = optional.get(hint, hint)
+    value = value.tolist() if hasattr(value, "tolist") else value
+    value = str(value) if isinstance(value, Path) else value
+    if kind in (tuple[str, ...], tuple[Any, ...]):
+        parts = [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple) or not parts:
+            raise _unfit(name, value, "a list")
+        part = str if kind == tuple[str, ...] else Any
+        return tuple(_convert(name, part, entry) for entry in parts)
+    if kind is Any and isinstance(value, list | tuple):
+        return [_convert(name, Auto, entry) for entry in value]
+    if kind is bool:
+        if isinstance(value, str) and value in ("true", "false"):
+            return value == "true"
+        if isinstance(value, bool):
+            return value
+        raise _unfit(name, value, "true or false")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise _unfit(name, value, _NAMES[kind])
+    if kind is int and isinstance(value, float):
+        raise _unfit(name, value, _NAMES[kind])
+    try:
+        made = _number_or_word(value) if kind in (Any, Auto, str | int) else kind(value)
+    except (ValueError, OverflowError):
+        raise _unfit(name, value, _NAMES[kind]) from None
+    if isinstance(made, int) and abs(made) >= 2**63:
+        raise _unfit(name, made, f"{_NAMES[kind]} of at most 18 digits")
+    return made
+
+
+_NAMES: dict[Any, str] = {
+    Any: "a number or a word",
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+    Auto: "a number or a word",
+    str | int: "a whole number or a word",
+}
+
+
+def _unfit(name: str, value: Any, wanted: str) -> ScafflixError:
+    try:
+        shown = repr(value)
+    except (ValueError, RecursionError):  # of more digits, or deeper, than Python writes
+        shown = f"a {type(value).__name__}"
+    return ScafflixError(f"{name} is {shown}; it must be {wanted}.")
+
+
+def _number_or_word(value: int | float | str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(value) if isinstance(value, str) else value
+        except ValueError:
+            continue
+    return value

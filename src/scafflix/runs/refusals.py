@@ -1,0 +1,165 @@
+"""What is refused before any work: by the keys, before data are read or fetched; then by the keys
+and the data, before anything is compiled or looked for."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+
+from scafflix import gradients, theory
+from scafflix.core.arguments import choice, real_number
+from scafflix.runs.assembly import (
+    check_model,
+    make_method,
+    network_options,
+    recipe_of,
+    resolve,
+    served,
+)
+from scafflix.core.checks import (
+    check_controls,
+    check_part,
+    check_rounds,
+    check_seed,
+    check_start,
+)
+from scafflix.personalization.optima import check_validation, checked_recipe
+from scafflix.simulate.schedule import (
+    Schedule,
+    check_sampled,
+    check_schedule,
+    check_store,
+    check_unsampled,
+)
+from scafflix.runs.config import OPTIMA, PARAMETERS, SAMPLED, WARM, RunConfig
+from scafflix.data import Federation
+from scafflix.core.cache import cache_folder
+from scafflix.simulate.recording import KEEP
+from scafflix.simulate.bits import remembers
+from scafflix.core.errors import ScafflixError
+from scafflix.gradients import Gradient, Noisy, check_batch
+from scafflix.methods import Method, find, parameters
+from scafflix.models import MODELS, is_network
+from scafflix.personalization.personalize import checked_alpha, read_alpha
+from scafflix.problems.constants import Constants
+from scafflix.record import check_new_folder
+
+WAYS = ("common", "warm", "none")  # to local optima
+
+
+def check_read(config: RunConfig, network: bool | None = None) -> None:
+    """Refuse a key that the chosen model or method does not read, and say for what it is."""
+    here, known = served(config, network), parameters(find(config.method))
+    for entry in fields(config):
+        if getattr(config, entry.name) == entry.default:
+            continue
+        only = entry.metadata["only"]
+        if only is not None and only not in here:
+            raise ScafflixError(
+                f"{entry.name} is for {only}; with {_circumstances(config, only)} leave it out."
+            )
+        if entry.name in PARAMETERS and entry.name not in known:
+            raise ScafflixError(f"The method {config.method} has no {entry.name}; leave it out.")
+
+
+def _circumstances(config: RunConfig, only: str) -> str:
+    """What makes this run another kind than a key is for."""
+    if only == SAMPLED:
+        return f"the model {config.model} and no cohort"
+    if only in (OPTIMA, WARM) and is_network(config.model):
+        return f"optima {config.optima}"
+    return f"the model {config.model}"
+
+
+def check_keys(config: RunConfig) -> None:
+    """Refuse what is wrong whatever the data are."""
+    method = trial(config)
+    if config.h0 != "zero" and not remembers(method):
+        raise ScafflixError(
+            f"h0 is for control variates, and the method {config.method} has none; leave it out."
+        )
+
+
+def trial(config: RunConfig) -> Method:
+    """The method for one client, with constants that suit everything; refuse on the way
+    what is wrong whatever the data are."""
+    check_model(config.model)
+    check_read(config)
+    config = resolve(config)
+    if is_network(config.model):
+        network_options(config.model)
+        return check_network_keys(config)
+    estimate, one = _check_common(config), np.ones(1)
+    if config.l2 == 0 and MODELS[config.model]().curvature[0] == 0:
+        raise ScafflixError(
+            f"l2 is 0, and without it the model {config.model} is not strongly convex, so that "
+            "a local optimum may not exist; give l2 > 0."
+        )
+    advice = theory.advise(one, Constants(one, one / 2, one), estimate, one, 0 * one)
+    return make_method(advice, config)
+
+
+def check_network_keys(config: RunConfig) -> Method:
+    """The same for a network, by whatever name, with its defaults written out."""
+    estimate, one = _check_common(config), np.ones(1)
+    if isinstance(estimate, Noisy):
+        raise ScafflixError("Networks take minibatch or exact gradients, without added noise.")
+    choice("optima", config.optima, WAYS)
+    if isinstance(config.stepsize, str) or not 0 < config.stepsize < np.inf:
+        raise ScafflixError(
+            f"stepsize is {config.stepsize!r}; for a network it must be a number above 0."
+        )
+    if config.optima != "none":
+        checked_recipe(recipe_of(config))
+    if config.optima == "warm":
+        check_rounds(config.warmup, "warmup")
+        theory.chosen_stepsize(config.warmup_stepsize, 1.0, "warmup_stepsize")
+    check_new_folder(cache_folder(), force=True)
+    return make_method(theory.without_theory(one, one, 0.5, estimate), config)
+
+
+def check_data(config: RunConfig, federation: Federation) -> None:
+    """Refuse what these data do not allow."""
+    config, network = resolve(config), is_network(config.model)
+    alpha = checked_alpha(config.alpha, len(federation.clients), config.optima != "none")
+    active = np.flatnonzero(alpha)
+    check_batch(_estimate(config), federation, None if network or not len(active) else active)
+    if config.part == "validation" and federation.validation is None:
+        raise ScafflixError(
+            "There are no validation data to look at; give validation, such as 0.1."
+        )
+    every = 1 if config.every is None else config.every
+    schedule = Schedule(rounds=config.rounds, cohort=config.cohort, every=every, part=config.part)
+    check_schedule(schedule, alpha, federation, not network)
+    if network and config.optima != "none":
+        check_validation(federation)
+    if network or config.cohort not in (None, len(active)):
+        check_sampled(_estimate(config), config.h0)
+    else:
+        check_unsampled(config.every, config.store)
+
+
+def _check_common(config: RunConfig) -> Gradient:
+    check_rounds(config.rounds)
+    check_seed(config.seed)
+    check_seed(config.model_seed, "model_seed")
+    check_part(config.part)
+    choice("smoothness", config.smoothness, ("tight", "bound"))
+    if config.epsilon is not None:
+        real_number("epsilon", config.epsilon, above=True)
+    check_start(config.start)
+    check_controls(config.h0)
+    check_store(config.store)
+    choice("keep", config.keep, KEEP)
+    for name in ("cohort", "every"):
+        if getattr(config, name) is not None:
+            check_rounds(getattr(config, name), name)
+    read_alpha(config.alpha, None)
+    if config.l2 is not None:
+        real_number("l2", config.l2)
+    return _estimate(config)
+
+
+def _estimate(config: RunConfig) -> Gradient:
+    return gradients.gradient("full" if config.batch == "auto" else config.batch, config.noise)

@@ -1,0 +1,325 @@
+"""Runs that go through one compiled program side by side."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from scafflix import control
+from scafflix.core import streams
+from scafflix.core.checkpoint import NOWHERE, Checkpoints
+from scafflix.core.compilation import COMPILATIONS
+from scafflix.core.digest import digest_of, without_addresses
+from scafflix.core.durable import Arrays, Facts
+from scafflix.core.errors import DivergenceError, ScafflixError, ScafflixWarning
+from scafflix.core.progress import Standing
+from scafflix.core.streams import Stream
+from scafflix.core.types import Floats
+from scafflix.methods.method import Client, Method
+from scafflix.personalization.flix import Optimum
+from scafflix.personalization.mixing import mixture
+from scafflix.problems.losses import Losses
+from scafflix.problems.problem import Problem
+from scafflix.simulate import loop
+from scafflix.simulate.bits import message_bits, warm_messages
+from scafflix.simulate.objective import evaluate, models_at_once
+from scafflix.simulate.planning import participants
+from scafflix.simulate.recording import Outcome, Run
+
+CHUNK_SECONDS = 0.5  # how long the compiled loop runs between two reports of progress
+LARGEST_CHUNK = 4096  # rounds
+LARGEST_TRACE = 2**26  # bytes for the models of a chunk's rounds
+
+COLUMNS = ("objective_gap", "grad_norm_sq", "lyapunov")
+
+Report = Callable[[int, Standing], None]  # rounds done, and how the runs stand
+
+
+class Batch:
+    """Runs of one kind of method from one start, on the clients that take part in them."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        runs: Sequence[Run],
+        optima: Sequence[Optimum],
+        x0: Floats,
+        h0: str | Floats,
+    ) -> None:
+        self.runs, self.optima, self.x0 = runs, optima, x0
+        self._whole = problem
+        self.problem, first = participants(problem, runs[0].person)
+        self.x_star = jax.device_put(first.points)
+        self.stacked = loop.Runs(
+            method=_stack([member.method for member in runs]),
+            alpha=_stack([member.person.alpha[member.person.active] for member in runs]),
+            optimum=_stack(optima),
+            keys=jnp.stack([streams.key(member.seed, Stream.GRADIENT) for member in runs]),
+            compression=jnp.stack([streams.key(run.seed, Stream.COMPRESSION) for run in runs]),
+            numbers=_stack([member.person.active.astype(np.int32) for member in runs]),
+        )
+        self.h0 = self._start_controls(h0)
+        self.first_messages = warm_messages(runs[0].method, h0)
+        self.bits = message_bits(runs[0].method, problem.template)  # of a client in a round
+
+    def _start_controls(self, h0: str | Floats) -> Array:
+        alpha = self.stacked.alpha
+        if isinstance(h0, str):
+            if h0 == "zero":
+                return jax.device_put(np.zeros((*alpha.shape, *self.problem.shape)))
+            return _warm_controls(self.problem.losses, self.stacked, self.x_star, self.x0)
+        given = h0[self.runs[0].person.active]
+        for row in alpha:
+            control.check(given, row)
+        return jnp.broadcast_to(given, (len(alpha), *given.shape))
+
+    def start_lyapunov(self) -> NDArray[np.float64]:
+        """Psi^0 of every run."""
+        return np.asarray(loop.psi(self.problem.losses, self.x_star, self.stacked, self._start()))
+
+    def _start(self) -> loop.Carry:
+        return loop.start(self.problem.losses, self.x_star, self.stacked, self.x0, self.h0)
+
+    def _identity(self) -> dict[str, Any]:
+        """What a checkpoint of these runs is of."""
+        return {
+            **self._whole.identity,
+            **identity_of(self.runs, self.x0, self.h0),
+            "communications before the first round": self.first_messages,
+            "digest of the optima": digest_of(self.x_star, *self.stacked.optimum),
+        }
+
+    def outcomes(
+        self,
+        rounds: int,
+        report: Report | None,
+        checkpoints: Checkpoints = NOWHERE,
+        asked: Facts | None = None,
+    ) -> list[Outcome]:
+        """Run all rounds, in chunks of about equal duration; their size changes no result."""
+        bytes_per_round = 8 * len(self.runs) * self.problem.size
+        capacity = max(1, min(rounds, LARGEST_CHUNK, LARGEST_TRACE // bytes_per_round))
+        at_once = models_at_once(self.problem.losses, self.problem.n, self.problem.size)
+        at_once = min(at_once, len(self.runs) * (1 + capacity))
+        chunk = capacity if report is None else first_chunk(at_once, len(self.runs))
+        nothing = np.zeros((len(self.runs), 1), int)
+        course = _Course(self._start())
+        kept = checkpoints.folder is not None  # else nobody asks for digests of the data
+        trail = checkpoints.trail({**(asked or {}), **self._identity()} if kept else {})
+        trail.last(course.take)
+        with trail:
+            while course.done < rounds:
+                done = course.done
+                stop = min(rounds, done + chunk, trail.next_due(done))
+                began, compiled = time.perf_counter(), COMPILATIONS.seconds
+                steps = np.array([schedule(member, done, capacity) for member in self.runs])
+                own = self._own_steps(steps, done)
+                course.carry, models, psi = loop.advance(
+                    self.problem.losses,
+                    self.x_star,
+                    self.stacked,
+                    course.carry,
+                    steps,
+                    own,
+                    done,
+                    stop,
+                )
+                # what stood before is the start the first time, and else measured already
+                fresh = slice(min(done, 1), 1 + stop - done)
+                fresh_models, first = np.asarray(models)[:, fresh], done + min(done, 1)
+                gap, square = self._measure(fresh_models, first, at_once)
+                drawn = steps[:, : stop - done]
+                drawn = drawn if done else np.concatenate([nothing, drawn], axis=1)
+                course.columns.append((gap, square, np.asarray(psi)[:, fresh], drawn))
+                course.done = stop
+                if report is not None:
+                    report(stop, self._standing(stop, gap[:, -1], course))
+                    compiling = COMPILATIONS.seconds - compiled
+                    seconds = max(1e-6, time.perf_counter() - began - compiling)
+                    chunk = int(np.clip((stop - done) * CHUNK_SECONDS / seconds, 1, capacity))
+                if trail.due(stop, last=stop == rounds):
+                    trail.save(stop, *course.kept())
+                trail.pause()
+        trail.conclude()
+        seconds, compile_seconds = course.times()
+        timing = {
+            "seconds": seconds / len(self.runs),
+            "compile_seconds": compile_seconds,
+            "runs_side_by_side": len(self.runs),
+        }
+        joined = course.joined()
+        final = np.asarray(course.carry.server.x.tree)
+        return [
+            Outcome(
+                x=final[k],
+                states=jax.tree.map(lambda leaf, k=k: np.asarray(leaf[k]), course.carry.states),
+                columns=dict(zip(COLUMNS, (part[k] for part in joined[:3]), strict=True)),
+                local_steps=joined[3][k],
+                cohort=self.problem.n,
+                optimum=optimum,
+                message_bits=self.bits,
+                first_messages=self.first_messages,
+                timing=timing,
+            )
+            for k, optimum in enumerate(self.optima)
+        ]
+
+    def _own_steps(self, steps: NDArray[np.int64], first: int) -> NDArray[np.int64] | None:
+        """K_i of the clients in the rounds after `first`, where they stop by themselves."""
+        if self.runs[0].method.own_steps is None:
+            return None
+        counts, total = self.problem.federation.train.counts, self._whole.n
+        made = []
+        for member, mine in zip(self.runs, steps.tolist(), strict=True):
+            method, active = member.method, member.person.active
+            alpha, gamma = member.person.alpha[active], np.asarray(method.gamma)
+            clients = Client(alpha, gamma, None, counts, len(active))
+            made.append(
+                [
+                    own_steps(method, clients, K, uniforms(member.seed, first + r, active, total))
+                    for r, K in enumerate(mine)
+                ]
+            )
+        return np.array(made)
+
+    def _standing(self, done: int, gap: NDArray[np.float64], course: _Course) -> Standing:
+        active = len(self.runs[0].person.active)
+        steps = sum(int(columns[-1].sum()) for columns in course.columns)
+        sent = len(self.runs) * active * (done + self.first_messages) * sum(self.bits)
+        return Standing({"gap": max(0.0, float(gap.max()))}, sent, steps * active)
+
+    def _measure(
+        self, models: NDArray[np.float64], first: int, at_once: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Objective gap and squared gradient norm of rounds `first`, `first + 1`, ..."""
+        alpha = np.asarray(self.stacked.alpha)
+        value, square = evaluate(self.problem.losses, self.x_star, alpha, models, first, at_once)
+        gap = value - np.asarray(self.stacked.optimum.value)[:, None]
+        rounds, members = np.nonzero(~np.isfinite(gap.T))
+        if len(rounds):
+            round, member = int(rounds[0]), int(members[0])
+            client = self._worst_client(models[member, round], member)
+            raise DivergenceError(
+                f"{self.runs[member].method.name} diverged: the objective of client {client} is "
+                f"not finite after round {first + round}, when its models are evaluated; lower "
+                "the stepsize.",
+                first + round,
+            )
+        return gap, square
+
+    def _worst_client(self, x: NDArray[np.float64], member: int) -> str:
+        """Who has the largest objective at a model, or one that is not finite."""
+        alpha = self.stacked.alpha[member][None]
+        x_tilde = mixture(alpha, jnp.asarray(x)[None, None], self.x_star[None])
+        values, _ = self.problem.losses.values_and_gradients(x_tilde)
+        return self.problem.federation.clients[int(np.argmax(np.nan_to_num(values, nan=np.inf)))]
+
+
+class _Course:
+    """How far the runs of a batch are."""
+
+    def __init__(self, carry: loop.Carry) -> None:
+        self.carry, self.done = carry, 0
+        # gap, squared gradient norm, Psi and K: the start, then a column a round
+        self.columns: list[Arrays] = []
+        self._before = [0.0, 0.0]  # times of the processes that came here
+        self._began, self._compiled = time.perf_counter(), COMPILATIONS.seconds
+
+    def joined(self) -> Arrays:
+        """Every measurement over all rounds so far."""
+        return tuple(np.concatenate(parts, axis=1) for parts in zip(*self.columns, strict=True))
+
+    def times(self) -> list[float]:
+        """Seconds of running and of compiling."""
+        compiling = COMPILATIONS.seconds - self._compiled
+        running = max(0.0, time.perf_counter() - self._began - compiling)
+        return [self._before[0] + running, self._before[1] + compiling]
+
+    def kept(self) -> tuple[Facts, Arrays]:
+        """What a checkpoint holds."""
+        leaves = tuple(np.asarray(leaf) for leaf in jax.tree.leaves(self.carry))
+        return {"times": self.times()}, self.joined() + leaves
+
+    def take(self, done: int, facts: Facts, arrays: Arrays) -> None:
+        """Go on from a checkpoint."""
+        leaves, structure = jax.tree.flatten(self.carry)
+        self.columns, rest = [arrays[: -len(leaves)]], arrays[-len(leaves) :]
+        # copies: the loop overwrites what it is given, and these lie in a file
+        self.carry = jax.tree.unflatten(structure, [jnp.array(leaf) for leaf in rest])
+        self.done, self._before = done, facts["times"]
+
+
+def check_stepsizes(problem: Problem, member: Run, strict: bool) -> None:
+    """Name the worst stepsize that theory does not cover, with both numbers."""
+    active = member.person.active
+    gamma, limit = np.asarray(member.method.gamma), np.asarray(member.method.limit)
+    if not len(active) or not (gamma > (1 + 1e-12) * limit).any():
+        return
+    worst = int(np.argmax(gamma / limit))
+    message = (
+        f"{member.method.name}: gamma_i = {gamma[worst]:.4g} of client "
+        f"{problem.federation.clients[active[worst]]} is above {limit[worst]:.4g}, the largest "
+        "that its theory covers."
+    )
+    if strict:
+        raise ScafflixError(message)
+    warnings.warn(message, ScafflixWarning, stacklevel=4)
+
+
+def identity_of(runs: Sequence[Run], x0: Any, h0: Any) -> dict[str, Any]:
+    """What tells runs of one problem from others."""
+    methods = [member.method for member in runs]
+    texts = [without_addresses(jax.tree.structure(method)) for method in methods]
+    leaves = [np.asarray(leaf) for method in methods for leaf in jax.tree.leaves(method)]
+    return {
+        "methods": [method.name for method in methods],
+        "seeds": [member.seed for member in runs],
+        "digest of alpha": digest_of(*(member.person.alpha for member in runs)),
+        "digest of the start": digest_of(*jax.tree.leaves(x0), *jax.tree.leaves(h0)),
+        "digest of the method": digest_of(texts, *leaves),
+    }
+
+
+def first_chunk(at_once: int, runs: int) -> int:
+    """As many rounds as are evaluated in one call; later chunks go by the clock."""
+    return max(1, at_once // runs - 1)
+
+
+def schedule(member: Run, first: int, number: int) -> NDArray[np.int64]:
+    """K, the local steps, of the rounds after `first`: from the seed and the round alone, so
+    that a server can tell its clients and a run can go on where it stopped."""
+    return member.method.local_steps(streams.uniforms(member.seed, Stream.COIN, first, number))
+
+
+def uniforms(seed: int, round: int, clients: NDArray[np.int64], total: int) -> NDArray[np.float64]:
+    """A number in (0, 1] for each of some clients, by the seed, the round and who it is."""
+    draws = 1 - streams.generator(seed, Stream.OWN_STEPS, round).random(total)
+    return draws[clients]
+
+
+def own_steps(
+    method: Method, clients: Client, steps: int, draws: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """K_i of some clients in one round."""
+    assert method.own_steps is not None
+    return np.clip(np.asarray(method.own_steps(clients, steps, draws)), 1, steps).astype(int)
+
+
+@jax.jit
+def _warm_controls(losses: Losses, runs: loop.Runs, x_star: Array, x0: Array) -> Array:
+    """h_i^0 = grad f_i(x~_i^0), projected onto sum_i alpha_i h_i = 0."""
+    x_tilde = mixture(runs.alpha, x0[None, None], x_star[None])
+    return jax.vmap(control.project)(losses.gradients(x_tilde), runs.alpha, runs.method.gamma)
+
+
+def _stack(trees: Sequence[Any]) -> Any:
+    """One tree with the members in front, put on the device in one piece a leaf."""
+    return jax.tree.map(lambda *leaves: jax.device_put(np.stack(leaves)), *trees)

@@ -1,0 +1,400 @@
+"""Rounds of sampled clients, with the state of every client kept between its turns."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from scafflix import theory
+from scafflix.core import streams
+from scafflix.core.checkpoint import NOWHERE, Trail
+from scafflix.core.compilation import COMPILATIONS
+from scafflix.core.durable import Arrays, Facts
+from scafflix.core.layout import Layout
+from scafflix.core.progress import Progress, Standing
+from scafflix.core.sharing import gather, replicate, spread
+from scafflix.core.store import Store
+from scafflix.core.streams import Stream
+from scafflix.core.vector import Vector
+from scafflix.gradients import Minibatch, check_batch
+from scafflix.methods.method import Client, Method
+from scafflix.models.network import Params
+from scafflix.personalization.flix import Optimum
+from scafflix.personalization.personalize import Personalization
+from scafflix.problems.evaluation import Home, Scores, evaluate, over_examples
+from scafflix.problems.problem import Problem
+from scafflix.simulate.batch import own_steps, uniforms
+from scafflix.simulate.bits import message_bits
+from scafflix.simulate.objective import objective
+from scafflix.simulate.planning import participants
+from scafflix.simulate.prefetch import Ahead
+from scafflix.simulate.recording import Divergence
+from scafflix.simulate.round import Cohort, Keys, Played, Settings, play
+from scafflix.simulate.schedule import Schedule, check_sampled, check_schedule
+
+INIT_AT_ONCE = 2**24  # numbers of the states that are made together at the start
+BLOW_UP = 10.0  # times the loss of guessing, or of the start if that is larger: divergence
+
+
+class Trained(NamedTuple):
+    """Where a run ended; the first entry of every metric is the start."""
+
+    x: Params
+    scores: dict[str, Scores]  # of the global and the personal models on the part looked at
+    states: Any  # the store of the clients' states, None for a method that remembers nothing
+    metrics: dict[str, NDArray[Any]]  # without what follows from the schedule
+    local_steps: NDArray[np.int64]
+    divergence: Divergence | None
+    timing: dict[str, float]
+
+
+def train(
+    problem: Problem,
+    person: Personalization,
+    method: Method,
+    start: Params,
+    schedule: Schedule,
+    optimum: Optimum | None = None,
+    progress: Progress | None = None,
+    trail: Trail | None = None,
+) -> Trained:
+    """Rounds of sampled clients. Where the FLIX optimum is known, each look measures the gap to
+    it, the gradient and Psi; of a network, how good its models are on held-out examples.
+
+    With a trail, goes on from the last checkpoint on it; of a run that had ended, the states of
+    the clients are then gone, unless clients take home something of them.
+    """
+    run = _Run(problem, person, method, start, schedule, optimum, trail or NOWHERE.trail({}))
+    return run.go(progress or (lambda *_: None))
+
+
+def cohort_of(seed: int, round: int, active: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Who takes part in a round, from the seed and the round alone.
+
+    >>> sorted(cohort_of(0, 3, np.arange(5), 5).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    return streams.generator(seed, Stream.COHORT, round).choice(active, size, replace=False)
+
+
+@jax.jit
+def _first_states(init_client: Any, clients: Client, x0: Vector) -> Any:
+    return jax.vmap(init_client, (0, None, None))(clients, x0, 0 * x0)
+
+
+class _Run:
+    def __init__(
+        self,
+        problem: Problem,
+        person: Personalization,
+        method: Method,
+        start: Params,
+        schedule: Schedule,
+        optimum: Optimum | None,
+        trail: Trail,
+    ) -> None:
+        check_schedule(schedule, person.alpha, problem.federation, problem.linear)
+        check_batch(method.gradient, problem.federation, person.active)
+        self.problem, self.person, self.schedule, self.trail = problem, person, schedule, trail
+        self.optimum, self.start, self.dtype = optimum, start, problem.dtype
+        # for the objective of a linear model, only those who take part
+        self.those = participants(problem, person) if problem.linear else None
+        self.active, self.alpha = person.active, person.alpha.astype(self.dtype)
+        self.size = len(self.active) if schedule.cohort is None else schedule.cohort
+        # each client brings its stepsize, whoever else takes part
+        common = replace(method, gamma=None, limit=None)
+        self.method: Method = jax.tree.map(self.dtype.type, common)
+        self.gamma = np.ones(problem.n, self.dtype)  # of one that does not take part, any
+        self.gamma[self.active] = method.gamma
+        self.empty = self._empty_state()
+        self.settings = self._settings()
+        self.x_star = person.store(problem)
+        # what rounds read
+        self.mixing = None if (person.alpha[self.active] == 1).all() else self.x_star
+        self.server = replicate(problem.mesh, self.method.init_server(Vector(start)))
+        self.bits = message_bits(self.method, problem.template)  # of a client in a round
+        self.keys = Keys(
+            streams.key(schedule.seed, Stream.GRADIENT),
+            streams.key(schedule.seed, Stream.COMPRESSION),
+        )
+        draws = streams.uniforms(schedule.seed, Stream.COIN, 0, schedule.rounds)
+        self.steps = np.asarray(method.local_steps(draws))
+        self.done = 0
+        self.rows: list[dict[str, float]] = []  # the start, then one for each round
+        self.scores: dict[str, Scores] = {}
+        self.states: Store | None = None
+        self.divergence: Divergence | None = None
+        self.seconds = self.compile_seconds = 0.0  # of the processes that came here before
+        self.began, self.compiled = time.perf_counter(), COMPILATIONS.seconds
+
+    def _settings(self) -> Settings:
+        gradient, problem = self.method.gradient, self.problem
+        check_sampled(gradient, "zero")
+        if isinstance(gradient, Minibatch):
+            batch, full = gradient.size, False
+        else:
+            batch, full = int(problem.train.counts.max()), True
+        state = Layout.of(self.empty)
+        return Settings(problem.network, problem.l2, batch, full, problem.mesh, state)
+
+    def _empty_state(self) -> Any:
+        """Shapes and types of what a client remembers."""
+
+        def first(x: Params, h: Params) -> Any:
+            return self.method.init_client(Client(1.0, 1.0, Vector(x)), Vector(x), Vector(h))
+
+        return jax.eval_shape(first, self.problem.template, self.problem.template)
+
+    def _store(self, *, fresh: bool) -> Store | None:
+        """A state for every client, zeros at first."""
+        if not jax.tree.leaves(self.empty):
+            return None
+        return Store(self.empty, self.problem.n, self.schedule.store, fresh=fresh)
+
+    def _start_states(self) -> Store | None:
+        """Line 1 at every client that takes part: what `init_client` makes of h = 0."""
+        store = self._store(fresh=True)
+        if store is None:
+            return None
+        at_once = min(self.problem.n, max(1, INIT_AT_ONCE // store.width))
+        for first in range(0, len(self.active), at_once):
+            # as many every time, some of them again: compiled once
+            some = np.resize(self.active[first : first + at_once], at_once)
+            stars = None if self.mixing is None else Vector(self.mixing.read(some))
+            clients = self._clients_of(some)._replace(x_star=stars)
+            states = _first_states(self.method.init_client, clients, Vector(self.start))
+            states = jax.tree.map(np.asarray, states)
+            # most methods start at zero, as the store does, and a file of zeros is not written
+            if any(leaf.any() for leaf in jax.tree.leaves(states)):
+                store.write(some, states)
+        return store
+
+    def _clients_of(self, clients: NDArray[np.int64]) -> Client:
+        """What the method knows of some clients, without their local optima."""
+        everybody = np.full(len(clients), len(self.active), self.dtype)
+        examples = self.problem.train.counts[clients].astype(self.dtype)
+        return Client(self.alpha[clients], self.gamma[clients], None, examples, everybody)
+
+    def go(self, report: Progress) -> Trained:
+        """All rounds, or as many as go well."""
+        schedule = self.schedule
+        if not self.trail.last(self._take):
+            self.states = self._start_states()
+            self.rows = [{"train_loss": np.nan, **self._look()}]
+        elif self.states is not None:
+            self.states.protect(self.trail.journal(self.done))
+        limit = self._limit()
+        stores = [store for store in (self.mixing, self.states) if store is not None]
+        ahead = Ahead(stores, self.states)
+        with self.trail, closing(ahead):
+            while not self._ended:
+                self._round(ahead, limit)
+                report(self.done, schedule.rounds, self._standing())
+                if self.trail.due(self.done, last=self._ended):
+                    ahead.settle()
+                    self._save()
+                self.trail.pause()
+            ahead.settle()
+        if self.method.mixes:
+            self.trail.conclude()  # the states, where they lie in a file, go too
+        timing = dict(zip(("seconds", "compile_seconds"), self._times(), strict=True))
+        steps = np.concatenate([np.zeros(1, int), self.steps[: self.done]])
+        x, metrics = self.server.x.tree, self._columns()
+        return Trained(x, self.scores, self.states, metrics, steps, self.divergence, timing)
+
+    def _limit(self) -> float:
+        """The loss above which a run is said to diverge. A linear model's may have any scale, and
+        another at every client: at the start the largest counts."""
+        if self.those is None:
+            start = self.rows[0][f"{self.schedule.part}_loss"]
+        else:
+            part, person = self.those
+            x_tilde = jnp.asarray(person.mix(np.asarray(self.start)))
+            start = float(jnp.max(part.losses.values_and_gradients(x_tilde[None])[0]))
+        return BLOW_UP * max(float(np.log(self.problem.classes)), start)
+
+    def _standing(self) -> Standing:
+        part, metric = self.schedule.part, self.problem.network.metric
+        values = {"loss": self.rows[-1]["train_loss"]}
+        seen = {"objective_gap": "gap", f"{part}_personal": f"{part} {metric}"}
+        for name, words in seen.items():
+            found = [row[name] for row in self.rows if np.isfinite(row.get(name, np.nan))]
+            values |= {words: found[-1]} if found else {}
+        steps = int(self.steps[: self.done].sum())
+        return Standing(values, self.done * self.size * sum(self.bits), steps * self.size)
+
+    @property
+    def _ended(self) -> bool:
+        return self.done == self.schedule.rounds or self.divergence is not None
+
+    def _round(self, ahead: Ahead, limit: float) -> None:
+        """The next one, unless a client's loss or the model says that it diverges."""
+        schedule, number = self.schedule, self.done
+        clients = self._clients(number)
+        played = self._play(ahead.take(clients), clients, int(self.steps[number]), number)
+        if number + 1 < schedule.rounds:
+            ahead.start(self._clients(number + 1))
+        clients = clients[: self.size]
+        loss = gather(played.loss).astype(float)[: self.size]
+        if not (played.finite and (loss < limit).all()):
+            worst = int(np.argmax(np.where(np.isfinite(loss), loss, np.inf)))
+            name = self.problem.federation.clients[clients[worst]]
+            self.divergence = Divergence(number + 1, name, float(loss[worst]))
+            ahead.settle()
+            self.rows[-1] |= self._look()
+            return
+        self.server = played.server
+        if self.states is not None:
+            ahead.put(clients, played.states)
+        row = {"train_loss": loss.mean()}
+        if (number + 1) % schedule.every == 0 or number + 1 == schedule.rounds:
+            ahead.settle()
+            row |= self._look()
+        self.rows.append(row)
+        self.done = number + 1
+
+    def _clients(self, number: int) -> NDArray[np.int64]:
+        """The cohort of a round, and its first client again to fill up the devices."""
+        chosen = cohort_of(self.schedule.seed, number, self.active, self.size)
+        filling = -self.size % self.problem.mesh.size
+        return np.concatenate([chosen, np.repeat(chosen[:1], filling)])
+
+    def _times(self) -> tuple[float, float]:
+        """Seconds of all processes that had a part in it, and of these, compiling."""
+        now, compiled = time.perf_counter(), COMPILATIONS.seconds
+        return (
+            self.seconds + now - self.began,
+            self.compile_seconds + compiled - self.compiled,
+        )
+
+    def _save(self) -> None:
+        """A checkpoint; after the end the states of the clients are of use only where they are
+        part of what clients take home."""
+        columns = self._columns()
+        facts = {
+            "columns": list(columns),
+            "times": self._times(),
+            "divergence": self.divergence and [str(fact) for fact in self.divergence],
+        }
+        arrays = [np.array(list(columns.values())), np.array([*self.scores.values()], float)]
+        arrays += [np.asarray(leaf) for leaf in jax.tree.leaves(self.server)]
+        states = None if self._ended and self.method.mixes else self.states
+        if states is not None:
+            arrays.append(states.snapshot())
+        self.trail.save(self.done, facts, tuple(arrays))
+        if states is not None:
+            states.protect(self.trail.journal(self.done))
+
+    def _take(self, done: int, facts: Facts, arrays: Arrays) -> None:
+        """Go on from a checkpoint; nothing changes if its states are not whole."""
+        table, scores, *rest = arrays
+        leaves, structure = jax.tree.flatten(self.server)
+        self.states = None
+        if len(rest) > len(leaves):
+            self.states = self._store(fresh=False)
+            assert self.states is not None
+            self.states.restore(rest[-1], self.trail.journals(done))
+        server = jax.tree.unflatten(structure, rest[: len(leaves)])
+        self.server = replicate(self.problem.mesh, server)
+        self.done = done
+        self.rows = [dict(zip(facts["columns"], row, strict=True)) for row in table.T.tolist()]
+        self.seconds, self.compile_seconds = facts["times"]
+        kinds = (Scores(*values) for values in scores)  # of a linear model, none
+        self.scores = dict(zip(("global", "personal"), kinds, strict=False))
+        if facts["divergence"] is not None:
+            at, client, loss = facts["divergence"]
+            self.divergence = Divergence(int(at), client, float(loss))
+
+    def _play(
+        self, rows: list[NDArray[Any]], clients: NDArray[np.int64], steps: int, number: int
+    ) -> Played:
+        cohort = Cohort(
+            client=self._clients_of(clients),
+            spans=self.problem.train.spans(clients),
+            number=clients.astype(np.int32),
+            steps=self._own_steps(clients, steps, number),
+            present=(np.arange(len(clients)) < self.size).astype(self.dtype),
+        )
+        stars = None if self.mixing is None else rows.pop(0)
+        states = rows.pop() if rows else np.zeros((len(clients), 0), self.dtype)
+        cohort, stars, states = spread(self.problem.mesh, (cohort, stars, states))
+        return play(
+            self.settings,
+            self.problem.train.rows,
+            self.method,
+            cohort,
+            stars,
+            states,
+            self.server,
+            self.dtype.type(self.size / len(self.active)),
+            Keys(*(jax.random.fold_in(key, number) for key in self.keys)),
+        )
+
+    def _own_steps(self, clients: NDArray[np.int64], steps: int, number: int) -> NDArray[np.int32]:
+        """K_i of the clients of a round; K, unless the method lets them stop by themselves."""
+        if self.method.own_steps is None:
+            return np.full(len(clients), steps, np.int32)
+        draws = uniforms(self.schedule.seed, number, clients, self.problem.n)
+        return own_steps(self.method, self._clients_of(clients), steps, draws).astype(np.int32)
+
+    def _look(self) -> dict[str, float]:
+        """How good the models are now."""
+        return self._measure() if self.problem.linear else self._score()
+
+    def _measure(self) -> dict[str, float]:
+        """The objective, its gap and gradient, and Psi, over the clients that take part."""
+        assert self.optimum is not None
+        assert self.those is not None
+        part, person = self.those
+        x = np.asarray(self.server.x.tree)
+        value, square = objective(part.losses, person.points, person.alpha, x)
+        h = None
+        if self.states is not None:
+            states = self.states.read(self.active)
+            clients = self._clients_of(self.active)._replace(x_star=Vector(person.points))
+            h = jax.vmap(self.method.controls)(clients, states)
+        psi = theory.lyapunov(
+            jnp.asarray(person.alpha),
+            jnp.asarray(self.gamma[self.active]),
+            self.method.p,
+            jnp.asarray(x),
+            None if h is None else h.tree,
+            self.optimum.x,
+            self.optimum.h,
+        )
+        return {
+            "objective": value,
+            "objective_gap": value - float(self.optimum.value),
+            "grad_norm_sq": square,
+            "lyapunov": float(psi),
+        }
+
+    def _score(self) -> dict[str, float]:
+        """The personal models and the global model on the clients' held-out examples."""
+        part, x = self.schedule.part, self.server.x.tree
+        shared = evaluate(self.problem, part, x)
+        personal = shared
+        if not (self.method.mixes and (self.x_star is None or (self.alpha == 1).all())):
+            states = None if self.method.mixes else self.states
+            home = Home(self.method.personal, self._clients_of(np.arange(self.problem.n)), states)
+            personal = evaluate(self.problem, part, x, home, self.x_star)
+        self.scores = {"global": shared, "personal": personal}
+        return {
+            f"{part}_loss": over_examples(personal.loss, personal),
+            f"{part}_personal": over_examples(personal.score, personal),
+            f"{part}_personal_clients": float(np.nanmean(personal.score)),
+            f"{part}_personal_p10": float(np.nanpercentile(personal.score, 10)),
+            f"{part}_global": over_examples(shared.score, shared),
+        }
+
+    def _columns(self) -> dict[str, NDArray[np.float64]]:
+        """What was measured, NaN where it was not."""
+        names = self.rows[0]
+        return {name: np.array([row.get(name, np.nan) for row in self.rows]) for name in names}

@@ -1,0 +1,213 @@
+"""Algorithm 1 over iterations, compiled once, for all clients of many runs side by side.
+
+The runs of a sweep share the data, and one pass over it serves all of them; each run has its own
+coin, communicates when its own coin says so, and waits at the end of a chunk of rounds. It is
+`algorithm.run` with everybody in every round, and tested to be.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from scafflix import theory
+from scafflix.core.vector import Vector
+from scafflix.methods.method import Client, Local, Method, Points
+from scafflix.personalization.flix import Optimum
+from scafflix.problems.losses import Losses
+
+
+class Runs(NamedTuple):
+    """What distinguishes the runs of a sweep; every leaf has the runs in front."""
+
+    method: Method
+    alpha: Array  # [runs, clients]
+    optimum: Optimum
+    keys: Array  # of the stream of stochastic gradients
+    compression: Array  # keys of the stream of compressors
+    numbers: Array  # [runs, clients], who the clients are: a random stream is each one's own
+
+
+class Carry(NamedTuple):
+    """Where every run stands; what belongs to the clients has a client axis."""
+
+    local: Local  # what the clients iterate on, x_i^t
+    states: Any  # private states of the clients, such as h_i
+    server: Any
+    iteration: Array  # t
+    round: Array  # communications so far
+    left: Array  # local steps until the next communication
+
+
+EACH = Client(0, 0, None, None, None)  # alpha and gamma differ from run to run, the rest does not
+
+
+def clients_of(runs: Runs, losses: Losses, x_star: Array) -> Client:
+    """The clients of all runs, with a client axis on every leaf, behind that of the runs."""
+    n = len(losses.counts)
+    everybody = jnp.full(n, float(n))
+    return Client(runs.alpha, runs.method.gamma, Vector(x_star), losses.counts, everybody)
+
+
+def lyapunov(run: Runs, clients: Client, x: Vector, states: Any) -> Array:
+    """Psi of one run."""
+    h = jax.vmap(run.method.controls)(clients, states)
+    return theory.lyapunov(
+        run.alpha,
+        run.method.gamma,
+        run.method.p,
+        x.tree,
+        None if h is None else h.tree,
+        run.optimum.x,
+        run.optimum.h,
+    )
+
+
+@jax.jit
+def start(losses: Losses, x_star: Array, runs: Runs, x0: Array, h0: Array) -> Carry:
+    """Line 1: where every run starts, from x0 `[*shape]` and h0 `[runs, clients, *shape]`."""
+
+    def one(run: Runs, clients: Client, h0: Array) -> Carry:
+        method = run.method
+        server = method.init_server(Vector(x0))
+        states = jax.vmap(method.init_client, (0, None, 0))(clients, Vector(x0), Vector(h0))
+        local = jax.vmap(method.begin, (0, 0, None))(clients, states, method.broadcast(server))
+        zero = jnp.zeros((), int)
+        return Carry(local, states, server, zero, zero, zero)
+
+    return jax.vmap(one, (0, EACH, 0))(runs, clients_of(runs, losses, x_star), h0)
+
+
+@jax.jit
+def psi(losses: Losses, x_star: Array, runs: Runs, carry: Carry) -> Array:
+    """Psi of every run, `[runs]`."""
+
+    clients = clients_of(runs, losses, x_star)
+    return jax.vmap(lyapunov, (0, EACH, 0, 0))(runs, clients, carry.server.x, carry.states)
+
+
+def _asks(run: Runs, clients: Client, carry: Carry) -> Points:
+    """Line 7 at all clients of one run."""
+    sent = run.method.broadcast(carry.server)
+    return jax.vmap(run.method.asks, (0, 0, None, 0))(clients, carry.states, sent, carry.local)
+
+
+def _local_step(run: Runs, clients: Client, carry: Carry, g: Points) -> Local:
+    """Line 9 at all clients of one run."""
+    sent = run.method.broadcast(carry.server)
+    step = jax.vmap(run.method.local_step, (0, 0, None, 0, 0))
+    return step(clients, carry.states, sent, carry.local, g)
+
+
+def _communicate(
+    run: Runs, clients: Client, carry: Carry, local: Local, steps: Array, next_steps: Array
+) -> Carry:
+    """Lines 11 to 13 for one run, after a round of as many steps, `[clients]`."""
+    method, sent = run.method, run.method.broadcast(carry.server)
+    messages, weights = jax.vmap(method.upload, (0, 0, None, 0))(clients, carry.states, sent, local)
+    if method.compressor is not None:
+        key = jax.random.fold_in(run.compression, carry.round)
+        keys = jax.vmap(partial(jax.random.fold_in, key))(run.numbers)
+        messages = jax.vmap(method.compressor.apply)(keys, messages)
+    weights = jnp.broadcast_to(weights, run.alpha.shape)
+    mean = jax.tree.map(
+        lambda m: jnp.einsum("n,n...->...", weights, m) / jnp.sum(weights), messages
+    )
+    server = method.combine(carry.server, mean, 1.0)  # line 11
+    after = method.broadcast(server)  # line 12
+    states = jax.vmap(method.commit, (0, 0, None, 0, None, 0))(  # line 13
+        clients, carry.states, sent, local, after, steps
+    )
+    local = jax.vmap(method.begin, (0, 0, None))(clients, states, after)
+    return Carry(local, states, server, carry.iteration + 1, carry.round + 1, next_steps)
+
+
+def _client_keys(key: Array, round: Array, numbers: Array, step: Array) -> Array:
+    """From which each client draws in one step: by the seed, the round, the client, the step."""
+    key = jax.random.fold_in(key, round)
+    return jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, number), step))(
+        numbers
+    )
+
+
+def _choose(condition: Array, yes: Any, no: Any) -> Any:
+    """Entry by entry of the leading axes that the condition has."""
+
+    def pick(a: Array, b: Array) -> Array:
+        shape = condition.shape + (1,) * (a.ndim - condition.ndim)
+        return jnp.where(condition.reshape(shape), a, b)
+
+    return jax.tree.map(pick, yes, no)
+
+
+@partial(jax.jit, donate_argnames="carry")
+def advance(
+    losses: Losses,
+    x_star: Array,
+    runs: Runs,
+    carry: Carry,
+    steps: Array,
+    own: Array | None,
+    first: Array,
+    stop: Array,
+) -> tuple[Carry, Array, Array]:
+    """Take every run from round `first` to round `stop`, by the schedule `steps` of K's and,
+    for a method whose clients stop by themselves, `own` of K_i's `[runs, rounds, clients]`.
+
+    Also returns the model and Psi before the first and after each round: `[runs, 1 + capacity]`.
+    """
+    number, capacity = steps.shape
+    everyone = jnp.arange(number)
+    clients = clients_of(runs, losses, x_star)
+    measure = jax.vmap(lyapunov, (0, EACH, 0, 0))
+
+    def iterate(state: tuple[Carry, Array, Array]) -> tuple[Carry, Array, Array]:
+        carry, models, psis = state
+        slot = carry.round - first
+        K = steps.at[everyone, slot].get(mode="clip")
+        keys = jax.vmap(_client_keys)(runs.keys, carry.round, runs.numbers, K - carry.left)
+        asked = jax.vmap(_asks, (0, EACH, 0))(runs, clients, carry)  # line 7
+        g = jax.tree.map(  # line 8: several points on the same sample
+            lambda x: Vector(runs.method.gradient.estimate(losses, x.tree, keys)),
+            asked,
+            is_leaf=lambda point: isinstance(point, Vector),
+        )
+        local = jax.vmap(_local_step, (0, EACH, 0, 0))(runs, clients, carry, g)  # line 9
+        mine = jnp.broadcast_to(K[:, None], runs.alpha.shape)
+        if own is not None:
+            mine = own.at[everyone, slot].get(mode="clip")
+            local = _choose((K - carry.left)[:, None] < mine, local, carry.local)
+        running = carry.round < stop
+        talks = running & (carry.left == 1)  # line 10
+        stepped = carry._replace(
+            local=_choose(running, local, carry.local),  # line 15
+            iteration=carry.iteration + running,
+            left=carry.left - running,
+        )
+
+        def communicate() -> tuple[Carry, Array]:
+            next_steps = steps.at[everyone, slot + 1].get(mode="clip")
+            spoken = jax.vmap(_communicate, (0, EACH, 0, 0, 0, 0))(
+                runs, clients, carry, local, mine, next_steps
+            )
+            psi = measure(runs, clients, spoken.server.x, spoken.states)
+            return _choose(talks, spoken, stepped), psi
+
+        after, psi = jax.lax.cond(jnp.any(talks), communicate, lambda: (stepped, jnp.zeros(number)))
+        # a run that did not communicate writes beyond the end, that is nowhere
+        place = everyone, jnp.where(talks, slot + 1, capacity + 1)
+        models = models.at[place].set(after.server.x.tree, mode="drop")
+        return after, models, psis.at[place].set(psi, mode="drop")
+
+    before = measure(runs, clients, carry.server.x, carry.states)
+    models = jnp.zeros((number, capacity + 1, *x_star.shape[1:])).at[:, 0].set(carry.server.x.tree)
+    psis = jnp.zeros((number, capacity + 1)).at[:, 0].set(before)
+    return jax.lax.while_loop(
+        lambda state: jnp.any(state[0].round < stop),
+        iterate,
+        (carry._replace(left=steps[:, 0]), models, psis),
+    )

@@ -1,0 +1,338 @@
+"""From what a run measured to the record of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from scafflix import theory
+from scafflix.core.arguments import choice
+from scafflix.core.errors import ScafflixError
+from scafflix.core.store import Store
+from scafflix.core.versions import versions
+from scafflix.data import Federation
+from scafflix.gradients import Exact
+from scafflix.methods.method import Method
+from scafflix.models.network import Network, Params
+from scafflix.personalization.flix import Optimum
+from scafflix.personalization.personalize import Personalization
+from scafflix.problems.evaluation import ALONE, Scores, evaluate, over_examples
+from scafflix.problems.losses import Losses
+from scafflix.problems.problem import Problem
+from scafflix.record import Record
+from scafflix.simulate.taken_home import models_of, named
+
+KINDS = ("local", "global", "personal")
+KEEP = ("personal", "global", "none")
+LARGEST_MODELS = 8 * 2**30  # bytes of the clients' models in one file
+Columns = dict[str, NDArray[Any]]
+
+
+class Run(NamedTuple):
+    """A method with a personalization and a seed: one member of a sweep."""
+
+    person: Personalization
+    method: Method
+    seed: int = 0
+
+
+class Divergence(NamedTuple):
+    """Where a run went wrong; everything kept is from before."""
+
+    round: int
+    client: str
+    loss: float
+
+
+class Outcome(NamedTuple):
+    """What a run measured: the first entry of a column is the start, then one a round."""
+
+    x: Params  # the global model
+    states: Any  # of the clients that take part, stacked, or a store of all; None where none
+    columns: Columns
+    local_steps: NDArray[np.int64]
+    cohort: int  # clients a round
+    optimum: Optimum | None  # None where nobody knows it
+    message_bits: tuple[int, int]  # that a client sends and receives in a communication
+    first_messages: int  # communications of all clients before the first round
+    timing: dict[str, float]
+    scores: Mapping[str, Scores] = MappingProxyType(
+        {}
+    )  # of a network's models on the part looked at
+    divergence: Divergence | None = None
+
+
+class Wanted(NamedTuple):
+    """What of a run is kept, besides what it measured."""
+
+    epsilon: float  # the Psi for which rounds are predicted
+    scores: bool = True  # of a linear model's models on every part
+    part: str = "test"  # a run that looks at validation data leaves the test data alone
+    keep: str = "personal"  # models: personal, global or none
+
+
+def check_keep(keep: str, problem: Problem) -> None:
+    """Refuse, before anything runs, models that are not kept or do not fit."""
+    choice("keep", keep, KEEP)
+    needed = 2 * problem.dtype.itemsize * problem.n * problem.size
+    if keep == "personal" and needed > LARGEST_MODELS:
+        raise ScafflixError(
+            f"The models of {problem.n} clients take {needed / 1e9:.0f} GB; run with keep global."
+        )
+
+
+def record(problem: Problem, member: Run, outcome: Outcome, wanted: Wanted) -> Record:
+    """The record of one run; means are over all clients, also those that do not take part."""
+    metrics = _metrics(problem, member, outcome)
+    certificate, reason = _certificate(problem, member, outcome, metrics)
+    summary = _summary(problem, member, outcome, metrics, wanted)
+    summary |= {"certificate": certificate and certificate._asdict(), "no_certificate": reason}
+    clients = _clients(problem, member)
+    models: dict[str, Any] = {}
+    if problem.linear:
+        models = _models_of(problem, member, outcome)
+        if wanted.scores:
+            clients |= _linear_scores(problem, models, wanted.part)
+    elif wanted.keep == "personal":
+        models = _models_of(problem, member, outcome)
+    elif wanted.keep == "global":
+        models = {"global": outcome.x}
+    if not problem.linear:
+        found = _network_scores(problem, member, outcome, wanted.part)
+        for kind, values in found.items():
+            clients[f"{wanted.part}_{kind}"] = values.score
+            clients[f"{wanted.part}_loss_{kind}"] = values.loss
+        summary["scores"] = {wanted.part: {k: distribution(v) for k, v in found.items()}}
+    kept = {"personal": KINDS, "global": ("global",), "none": ()}[wanted.keep]
+    arrays: Columns = {}
+    for kind in kept:
+        arrays |= named(kind, models[kind]) if kind in models else {}
+    return Record(_asked(problem, member, outcome, metrics), summary, metrics, clients, arrays)
+
+
+def _models_of(problem: Problem, member: Run, outcome: Outcome) -> dict[str, Any]:
+    return models_of(problem, member.person, member.method, outcome.x, outcome.states)
+
+
+def _asked(problem: Problem, member: Run, outcome: Outcome, metrics: Columns) -> dict[str, Any]:
+    """As much of a configuration as is known without one."""
+    alpha = member.person.alpha
+    return {
+        "data": problem.federation.name,
+        "model": problem.model.name,
+        "l2": problem.l2,
+        "smoothness": problem.smoothness,
+        "method": member.method.name,
+        **member.method.settings,
+        "alpha": float(alpha[0]) if (alpha == alpha[0]).all() else alpha.tolist(),
+        "cohort": outcome.cohort,
+        "rounds": len(metrics["round"]) - 1,
+        "seed": member.seed,
+    }
+
+
+def _metrics(problem: Problem, member: Run, outcome: Outcome) -> Columns:
+    """What was measured, over all clients; the bound where theory has one."""
+    active, start = len(member.person.active), member.person.start
+    share = active / problem.n
+    scale = {"objective_gap": share, "grad_norm_sq": share**2, "lyapunov": share}
+    measured = {name: scale.get(name, 1) * column for name, column in outcome.columns.items()}
+    iterations = np.cumsum(outcome.local_steps)
+    rounds = np.arange(len(iterations))
+    up, down = outcome.message_bits
+    messages = rounds * outcome.cohort + active * outcome.first_messages
+    before = (0, 0) if start is None else start.bits
+    if "lyapunov" in measured and outcome.cohort == active:
+        psi0 = outcome.columns["lyapunov"][0]
+        measured["lyapunov_bound"] = share * member.method.rate.bound(iterations, psi0)
+    return {
+        "round": rounds,
+        "iterations": iterations,
+        "local_steps": outcome.local_steps,
+        **measured,
+        "bits_up": messages * up + before[0],
+        "bits_down": messages * down + before[1],
+    }
+
+
+def _certificate(
+    problem: Problem, member: Run, outcome: Outcome, metrics: Columns
+) -> tuple[theory.Certificate | None, str | None]:
+    """The certificate, or in one sentence why there is none."""
+    person, method = member.person, member.method
+    active = person.active
+    if not len(active):
+        return None, "Nobody takes part: there is nothing to certify."
+    if outcome.optimum is None:
+        return None, _why_not(problem.network)
+    if outcome.cohort < len(active):
+        return None, (
+            f"The theorem is for rounds of all {len(active)} clients; here {outcome.cohort} "
+            "take part in a round."
+        )
+    if not np.isfinite(method.rate.zeta):
+        return None, f"No theorem covers {method.name} with these stepsizes and this pace."
+    floor = theory.rounding_floor(
+        np.asarray(person.take(active).mix(outcome.optimum.x)),
+        np.asarray(outcome.optimum.h),
+        np.asarray(method.gamma),
+        problem.constants.mu[active],
+        float(method.p),
+    )
+    share = len(active) / problem.n
+    psi, bound = metrics["lyapunov"], metrics["lyapunov_bound"]
+    exact = isinstance(method.gradient, Exact)
+    return theory.certify(psi, bound, share * floor, exact), None
+
+
+def _why_not(network: Network) -> str:
+    if network.linear_model:
+        return (
+            f"The optimum of a network is not computed; this one is the linear model "
+            f"{network.linear_model}, which has a gap and a certificate: run that."
+        )
+    return "No theorem covers a network."
+
+
+def _summary(
+    problem: Problem, member: Run, outcome: Outcome, metrics: Columns, wanted: Wanted
+) -> dict[str, Any]:
+    method, person = member.method, member.person
+    active = person.active
+    gamma = np.asarray(method.gamma) if len(active) else np.full(1, np.nan)
+    known: dict[str, Any] = {}
+    if problem.linear:
+        psi0 = float(outcome.columns["lyapunov"][0])
+        iterations = predicted_iterations(problem, member, psi0, wanted.epsilon)
+        speaks = iterations is not None and outcome.cohort == len(active)
+        known = {
+            "zeta": float(method.rate.zeta),
+            "kappa_max": problem.constants.kappa[active].max() if len(active) else None,
+            "final_gap": metrics["objective_gap"][-1],
+            "epsilon": wanted.epsilon,
+            "predicted_rounds": math.ceil((iterations or 0) * method.p) if speaks else None,
+            "local_optima_grad_norm": person.quality["local_grad_norm"].max(),
+            "optimum_grad_norm": outcome.optimum and float(outcome.optimum.gradient_norm),
+            "classes": list(problem.targets.classes),
+        }
+    return {
+        "method": method.name,
+        "settings": dict(method.settings),
+        "n_clients": problem.n,
+        "n_active": len(active),
+        "n_left_out": len(problem.federation.left_out),
+        "cohort": outcome.cohort,
+        "dim": problem.size,
+        "seed": member.seed,
+        "p": float(method.p),
+        "gamma_min": _or_none(gamma.min()),
+        "gamma_median": _or_none(np.median(gamma)),
+        "gamma_max": _or_none(gamma.max()),
+        "rounds": int(metrics["round"][-1]),
+        "warmup_rounds": 0 if person.start is None else person.start.rounds,
+        "iterations": int(metrics["iterations"][-1]),
+        "diverged": outcome.divergence and outcome.divergence._asdict(),
+        **known,
+        **outcome.timing,
+        "metric": problem.network.metric,
+        "local_optima": None if problem.linear else _local(person),
+        "versions": versions(),
+    }
+
+
+def _or_none(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def predicted_iterations(problem: Problem, member: Run, psi0: float, epsilon: float) -> int | None:
+    """When theory promises E Psi <= epsilon, with psi0 over the clients that take part."""
+    share = len(member.person.active) / problem.n
+    return member.method.rate.iterations(psi0, epsilon / share) if share else 0
+
+
+def _local(person: Personalization) -> dict[str, Any] | None:
+    """How good a network's local optima are on average; from train to validation is overfitting."""
+    if person.x_star is None:
+        return None
+    means = {
+        name: float(np.nanmean(values))
+        for name, values in person.quality.items()
+        if np.isfinite(values).any()
+    }
+    return {"stepsize": person.stepsize, **means}
+
+
+def _clients(problem: Problem, member: Run) -> Columns:
+    """The table of clients; those that do not take part have no stepsize."""
+    person = member.person
+    gamma = np.full(problem.n, np.nan)
+    if len(person.active):
+        gamma[person.active] = member.method.gamma
+    table: Columns = {
+        "client": np.array(problem.federation.clients),
+        **example_counts(problem.federation),
+        "alpha": person.alpha,
+        "gamma": gamma,
+    }
+    if problem.linear:
+        constants = problem.constants
+        table |= {"L": constants.L, "mu": constants.mu, "kappa": constants.kappa}
+    return {**table, **person.quality}
+
+
+def example_counts(federation: Federation) -> dict[str, NDArray[np.int64]]:
+    """How many examples each client has in each part."""
+    none = np.zeros(len(federation.clients), np.int64)
+    return {
+        f"{name}_examples": federation.parts[name].counts if name in federation.parts else none
+        for name in ("train", "validation", "test")
+    }
+
+
+def _linear_scores(problem: Problem, models: dict[str, Any], part: str) -> Columns:
+    """What every kind of model scores at every client."""
+    looked_at = {"train": problem.losses, **problem.held_out}
+    if part != "test":
+        looked_at.pop("test", None)
+    points = np.stack([np.broadcast_to(models[k], models["local"].shape) for k in KINDS])
+    table: Columns = {}
+    for name, losses in looked_at.items():
+        per_kind = np.asarray(_scores(losses, points))
+        table |= {f"{name}_{k}": v for k, v in zip(KINDS, per_kind, strict=True)}
+    return table
+
+
+_scores = jax.jit(Losses.scores)
+
+
+def _network_scores(
+    problem: Problem, member: Run, outcome: Outcome, part: str
+) -> Mapping[str, Scores]:
+    """The local models beside the global and the personal ones."""
+    person = member.person
+    if not isinstance(person.x_star, Store):
+        return outcome.scores
+    # the same for every run with these local optima
+    known: dict[str, Scores] = person.x_star.known
+    if part not in known:
+        known[part] = evaluate(problem, part, outcome.x, ALONE, person.x_star)
+    return {"local": known[part], **outcome.scores}
+
+
+def distribution(scores: Scores) -> dict[str, float]:
+    """How the clients fare, in numbers."""
+    known = scores.score[np.isfinite(scores.score)]
+    return {
+        "examples": over_examples(scores.score, scores),
+        "clients": float(known.mean()),
+        "std": float(known.std()),
+        "p10": float(np.percentile(known, 10)),
+        "worst": float(known.min()),
+        "loss": over_examples(scores.loss, scores),
+    }

@@ -1,0 +1,180 @@
+"""One communication round of a cohort, compiled once.
+
+The clients of the cohort are shared out over the devices; each device takes its clients one after
+another through K local steps, K being known only when the round begins.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from scafflix.core.layout import Layout
+from scafflix.core.sharing import CLIENTS, side_by_side
+from scafflix.core.vector import Vector
+from scafflix.methods.method import Client, Local, Method
+from scafflix.models.network import Network
+from scafflix.problems.rows import (
+    Numbers,
+    Rows,
+    Spans,
+    batch_rows,
+    first_rows,
+    objective,
+)
+
+State = Any
+
+
+class Cohort(NamedTuple):
+    """The clients of a round; every leaf has them in front."""
+
+    client: Client
+    spans: Spans  # their training rows
+    number: Numbers  # [tau], who they are: the random stream of a client is its own
+    steps: Numbers  # [tau], K_i: the local steps of each
+    present: Numbers  # [tau], 0 for one that only fills up a device
+
+
+class Keys(NamedTuple):
+    """What the random streams of a round begin with."""
+
+    gradient: Array
+    compression: Array
+
+
+class Settings(NamedTuple):
+    """What a round is compiled for."""
+
+    network: Network
+    l2: float
+    batch: int  # examples of a stochastic gradient
+    full: bool  # all examples instead: `batch` is then the most that a client has
+    mesh: Mesh
+    state: Layout  # of what a client remembers
+
+
+class Played(NamedTuple):
+    """What a round leaves."""
+
+    server: State
+    states: Any  # of the cohort, a row each
+    loss: Any  # [tau], mean loss of each client's batches
+    finite: Any  # whether every number of the model is
+
+
+@partial(jax.jit, static_argnames="settings")
+def play(
+    settings: Settings,
+    rows: Rows,
+    method: Method,
+    cohort: Cohort,
+    x_star: Array | None,
+    states: Array,
+    server: State,
+    share: Array,
+    keys: Keys,
+) -> Played:
+    """K local steps at every client of the cohort and one communication: lines 6 to 16.
+
+    `x_star` and `states` have a row for each client, as the store keeps them; `share` is that of
+    the cohort among the clients that take part. It is a round of `algorithm.run`, and tested to be.
+    """
+    each, common = P(CLIENTS), P()
+
+    @partial(
+        jax.shard_map,
+        mesh=settings.mesh,
+        in_specs=(common, common, each, each, each, common, common, common),
+        out_specs=Played(common, each, each, common),
+        check_vma=False,
+    )
+    def on_device(
+        rows: Rows,
+        method: Method,
+        cohort: Cohort,
+        x_star: Array | None,
+        states: Array,
+        server: State,
+        share: Array,
+        keys: Keys,
+    ) -> Played:
+        sent = method.broadcast(server)
+        point = Layout.of(server.x.tree)
+
+        def train(one: tuple[Cohort, Array | None, Array]) -> tuple[Local, Array]:
+            mine, row, remembered = one
+            mine = mine._replace(client=with_star(mine.client, row))
+            state = settings.state.tree(remembered)
+            # one that only fills up a device has nothing to do; side by side all go as far
+            steps = jnp.asarray(mine.steps)
+            steps = steps * mine.present.astype(steps.dtype) if together is None else steps
+            return _local_steps(settings, rows, method, mine, state, sent, steps, keys.gradient)
+
+        def with_star(client: Client, row: Array | None) -> Client:
+            return client if row is None else client._replace(x_star=Vector(point.tree(row)))
+
+        together = side_by_side(point.size)
+        local, loss = jax.lax.map(train, (cohort, x_star, states), batch_size=together)
+        remembered, clients = settings.state.tree(states), with_star(cohort.client, x_star)
+        messages, weights = jax.vmap(method.upload, (0, 0, None, 0))(
+            clients, remembered, sent, local
+        )
+        if method.compressor is not None:
+            each_key = jax.vmap(partial(jax.random.fold_in, keys.compression))(cohort.number)
+            messages = jax.vmap(method.compressor.apply)(each_key, messages)
+        weights = jnp.broadcast_to(weights, cohort.present.shape) * cohort.present
+        total = jax.lax.psum(jnp.sum(weights), CLIENTS)
+        mean = jax.tree.map(
+            lambda m: jax.lax.psum(jnp.tensordot(weights, m, 1), CLIENTS) / total, messages
+        )
+        following = method.combine(server, mean, share)  # line 11
+        after = method.broadcast(following)  # line 12
+        count = cohort.steps.astype(cohort.present.dtype)
+        committed = jax.vmap(method.commit, (0, 0, None, 0, None, 0))(  # line 13
+            clients, remembered, sent, local, after, count
+        )
+        flat = [leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(committed)]
+        kept = jnp.concatenate([*flat, states[:, settings.state.size :]], axis=1)
+        finite = jnp.all(jnp.array([jnp.isfinite(jnp.sum(leaf)) for leaf in jax.tree.leaves(mean)]))
+        return Played(following, kept, loss / count, finite)
+
+    return on_device(rows, method, cohort, x_star, states, server, share, keys)
+
+
+def _local_steps(
+    settings: Settings,
+    rows: Rows,
+    method: Method,
+    mine: Cohort,
+    state: State,
+    sent: Any,
+    steps: Array,
+    key: Array,
+) -> tuple[Local, Array]:
+    """Lines 7 to 9, K times at one client; also the sum of the losses of its batches."""
+    key = jax.random.fold_in(key, mine.number)
+    gradient = jax.value_and_grad(partial(objective, settings.network, settings.l2), has_aux=True)
+    client = mine.client
+
+    def step(number: Array, carry: tuple[Local, Array]) -> tuple[Local, Array]:
+        local, total = carry
+        if settings.full:
+            batch = first_rows(rows, *mine.spans, settings.batch)
+        else:
+            batch = batch_rows(rows, *mine.spans, settings.batch, jax.random.fold_in(key, number))
+        asked = method.asks(client, state, sent, local)  # line 7
+        points, form = jax.tree.flatten(asked, is_leaf=lambda point: isinstance(point, Vector))
+        found = [gradient(point.tree, *batch) for point in points]  # line 8
+        g = jax.tree.unflatten(form, [Vector(slope) for _, slope in found])
+        (_, value), _ = found[0]
+        return method.local_step(client, state, sent, local, g), total + value  # line 9
+
+    nothing = jnp.zeros((), client.alpha.dtype)
+    return jax.lax.fori_loop(0, steps, step, (method.begin(client, state, sent), nothing))

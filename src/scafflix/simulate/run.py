@@ -1,0 +1,352 @@
+"""Run methods on a problem, one or many at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from scafflix.core.arguments import flag, instance, numbers, real_number, shown
+from scafflix.core.checkpoint import NOWHERE, Checkpoints
+from scafflix.core.checks import (
+    check_controls,
+    check_part,
+    check_rounds,
+    check_seed,
+    check_start,
+)
+from scafflix.core.durable import Facts
+from scafflix.core.errors import ScafflixError
+from scafflix.core.precision import in_float64, precision
+from scafflix.core.progress import Progress, Standing
+from scafflix.core.types import Floats
+from scafflix.methods.method import Method
+from scafflix.models.network import Params
+from scafflix.personalization.flix import Optimum
+from scafflix.personalization.personalize import Personalization, check_person
+from scafflix.problems.problem import Problem, check_problem
+from scafflix.record import Record
+from scafflix.simulate.batch import COLUMNS, Batch, check_stepsizes, identity_of
+from scafflix.simulate.bits import message_bits
+from scafflix.simulate.cohorts import train
+from scafflix.simulate.planning import check_method, optima, participants
+from scafflix.simulate.recording import Outcome, Run, Wanted, check_keep, record
+from scafflix.simulate.schedule import (
+    Schedule,
+    check_sampled,
+    check_schedule,
+    check_store,
+    check_unsampled,
+    states_file,
+)
+
+EPSILON = 1e-6  # the Psi for which rounds are predicted unless a target is given
+
+
+def run(
+    problem: Problem,
+    person: Personalization,
+    method: Method,
+    *,
+    rounds: int,
+    seed: int = 0,
+    **options: Any,
+) -> Record:
+    """One run; the options are those of `sweep`."""
+    (made,) = sweep(problem, [Run(person, method, seed)], rounds=rounds, **options)
+    return made
+
+
+def sweep(
+    problem: Problem,
+    runs: Sequence[Run],
+    *,
+    rounds: int,
+    cohort: int | None = None,
+    start: str | Array | None = None,
+    h0: str | Array = "zero",
+    epsilon: float | None = None,
+    strict: bool = False,
+    every: int | None = None,
+    scores: bool = True,
+    part: str = "test",
+    store: str = "auto",
+    keep: str = "personal",
+    progress: Progress | None = None,
+    checkpoints: Checkpoints = NOWHERE,
+) -> list[Record]:
+    """Many runs of one problem. Gradients are those that a method was planned for.
+
+    Of a linear model, runs of all clients that differ in alpha, seed and stepsizes only go side by
+    side through one compiled program. Networks, and rounds of some of the clients (`cohort`), run
+    one after another, with the states of the clients in a store: in memory, on disk, or where
+    there is room (`store`); they are looked at every so many rounds (`every`; unless told
+    otherwise every round of a linear model, every tenth of a network).
+
+    `start` is ones, zeros or a point x0, for linear models; a network begins where its local
+    optima did. `h0` is zero, warm (gradients at the start, projected: one communication) or
+    control variates `[clients, *shape]` with sum_i alpha_i h_i = 0.
+    """
+    check_problem(problem)
+    runs = _checked(runs)
+    rounds = check_rounds(rounds)
+    cohort = None if cohort is None else check_rounds(cohort, "cohort")
+    every = None if every is None else check_rounds(every, "every")
+    epsilon = None if epsilon is None else real_number("epsilon", epsilon, above=True)
+    strict, scores = flag("strict", strict), flag("scores", scores)
+    check_part(part)
+    check_store(store)
+    check_keep(keep, problem)
+    if progress is not None and not callable(progress):
+        raise ScafflixError(f"progress is {shown(progress)}; give a function, or None.")
+    instance("checkpoints", checkpoints, Checkpoints, "a checkpoint.Checkpoints")
+    for member in runs:
+        check_method(problem, member.person, member.method)
+    asked = {"rounds": rounds, "epsilon": epsilon, "scores": scores, "part": part}
+    wanted = Wanted(epsilon or EPSILON, scores, part, keep)
+    sampled = cohort is not None and any(cohort != len(one.person.active) for one in runs)
+    if problem.linear:
+        controls = start_controls(h0, problem)
+        for member in runs:
+            check_stepsizes(problem, member, strict)
+    else:
+        _check_network(start, epsilon, strict)
+    if problem.linear and not sampled:
+        check_unsampled(every, store)
+        x0 = start_point(start, problem)
+        outcomes = _side_by_side(problem, runs, rounds, x0, controls, progress, checkpoints, asked)
+    else:
+        for member in runs:
+            check_sampled(member.method.gradient, h0)
+        schedule = Schedule(
+            rounds=rounds,
+            cohort=cohort,
+            every=(1 if problem.linear else 10) if every is None else every,
+            part=part,
+        )
+        for member in runs:
+            check_schedule(schedule, member.person.alpha, problem.federation, problem.linear)
+        outcomes = [
+            _rounds(
+                problem,
+                member,
+                replace(schedule, seed=member.seed),
+                start_point(start, problem) if problem.linear else None,
+                store,
+                progress and part_of(progress, number, len(runs)),
+                checkpoints.within(f"group-{number}"),
+                asked,
+            )
+            for number, member in enumerate(runs)
+        ]
+    with precision(problem.linear):
+        return [
+            record(problem, member, outcome, wanted)
+            for member, outcome in zip(runs, outcomes, strict=True)
+        ]
+
+
+def _check_network(start: object, epsilon: float | None, strict: bool) -> None:
+    """Refuse what needs constants, or a start that everything else was not made from."""
+    if start is not None:
+        raise ScafflixError(
+            "start is for linear models; a network begins where its local optima did: give start "
+            "to personalize."
+        )
+    if epsilon is not None or strict:
+        raise ScafflixError(
+            "epsilon and strict are for linear models: no theory covers a network. Leave them out."
+        )
+
+
+@in_float64
+def _side_by_side(
+    problem: Problem,
+    runs: Sequence[Run],
+    rounds: int,
+    x0: Floats,
+    h0: str | Floats,
+    progress: Progress | None,
+    checkpoints: Checkpoints,
+    asked: Facts,
+) -> list[Outcome]:
+    """All clients in every round of a linear model, many runs in one program."""
+    groups, solved = _groups(runs), _solve(problem, runs)
+    outcomes: dict[int, Outcome] = {}
+    for number, indices in enumerate(groups):
+        members = [runs[index] for index in indices]
+        if len(members[0].person.active):
+            report = progress and partial(_part, progress, number * rounds, len(groups) * rounds)
+            solutions = [solved[index] for index in indices]
+            batch = Batch(problem, members, solutions, x0, h0)
+            made = batch.outcomes(rounds, report, checkpoints.within(f"group-{number}"), asked)
+        else:
+            made = [_nobody(problem, x0)] * len(members)
+        outcomes |= dict(zip(indices, made, strict=True))
+    return [outcomes[index] for index in range(len(runs))]
+
+
+def _rounds(
+    problem: Problem,
+    member: Run,
+    schedule: Schedule,
+    x0: Params | None,
+    store: str,
+    progress: Progress | None,
+    checkpoints: Checkpoints,
+    asked: Facts,
+) -> Outcome:
+    """Some of the clients in every round, or a network."""
+    person, method = member.person, member.method
+    if x0 is None:
+        if person.start is None:
+            raise ScafflixError(
+                "This personalization does not say where a network begins; make it with "
+                "personalize(problem, alpha)."
+            )
+        x0 = person.start.x
+    if not len(person.active):
+        return _nobody(problem, x0)
+    optimum = _solve(problem, [member])[0] if problem.linear else None
+    numbers_of, place = precision(problem.linear), states_file(problem, store, checkpoints)
+    with numbers_of, place as file:
+        identity = {}
+        if checkpoints.folder is not None:  # else nobody asks for digests of the data
+            identity = {**asked, **schedule.facts, **identity_of([member], x0, 0.0)}
+            identity |= problem.identity
+        trained = train(
+            problem,
+            person,
+            method,
+            x0,
+            replace(schedule, store=file),
+            optimum,
+            progress,
+            checkpoints.trail(identity),
+        )
+        size = len(person.active) if schedule.cohort is None else schedule.cohort
+        return Outcome(
+            x=jax.tree.map(np.asarray, trained.x),
+            states=trained.states if not method.mixes else None,
+            # the objective itself is that of the clients that take part
+            columns={name: c for name, c in trained.metrics.items() if name != "objective"},
+            local_steps=trained.local_steps,
+            cohort=size,
+            optimum=optimum,
+            message_bits=message_bits(method, problem.template),
+            first_messages=0,
+            timing=trained.timing,
+            scores=trained.scores,
+            divergence=trained.divergence,
+        )
+
+
+@in_float64
+def start_lyapunov(
+    problem: Problem, runs: Sequence[Run], *, start: str | Array = "ones", h0: str | Array = "zero"
+) -> list[float]:
+    """Psi^0 of every run, over the clients that take part."""
+    controls = start_controls(h0, problem)
+    for member in runs:
+        check_method(problem, member.person, member.method)
+        check_stepsizes(problem, member, strict=False)
+    x0, solved = start_point(start, problem), _solve(problem, runs)
+    found: dict[int, float] = {}
+    for indices in _groups(runs):
+        members = [runs[index] for index in indices]
+        if len(members[0].person.active):
+            solutions = [solved[index] for index in indices]
+            psi = Batch(problem, members, solutions, x0, controls).start_lyapunov()
+        else:
+            psi = np.zeros(len(members))
+        found |= dict(zip(indices, psi.tolist(), strict=True))
+    return [found[index] for index in range(len(runs))]
+
+
+def _solve(problem: Problem, runs: Sequence[Run]) -> dict[int, Optimum]:
+    """The FLIX optimum of every run in which somebody takes part, one program for all alpha."""
+    together: dict[Any, list[int]] = defaultdict(list)
+    for index, member in enumerate(runs):
+        if len(member.person.active):
+            together[_shared(member.person)].append(index)
+    solved: dict[int, Optimum] = {}
+    for indices in together.values():
+        persons = [runs[index].person for index in indices]
+        part, _ = participants(problem, persons[0])
+        found = optima(part, [person.take(person.active) for person in persons])
+        solved |= dict(zip(indices, found, strict=True))
+    return solved
+
+
+def _groups(runs: Sequence[Run]) -> list[list[int]]:
+    """Runs that can share a program: the same kind of method, clients and local optima."""
+    groups: dict[Any, list[int]] = defaultdict(list)
+    for index, member in enumerate(runs):
+        groups[jax.tree.structure(member.method), _shared(member.person)].append(index)
+    return list(groups.values())
+
+
+def _shared(person: Personalization) -> Any:
+    return person.active.tobytes(), id(person.x_star)
+
+
+def part_of(progress: Progress, number: int, total: int) -> Progress:
+    """The progress of one of several runs."""
+    return lambda done, rounds, state: progress(number * rounds + done, total * rounds, state)
+
+
+def _part(progress: Progress, before: int, total: int, done: int, state: Standing) -> None:
+    progress(before + done, total, state)
+
+
+def _nobody(problem: Problem, x0: Params) -> Outcome:
+    """What is left when every alpha_i is 0: each client has its own optimum, without a round."""
+    zero = np.zeros(1)
+    timing = {"seconds": 0.0, "compile_seconds": 0.0}
+    columns = dict.fromkeys(COLUMNS, zero) if problem.linear else {}
+    return Outcome(
+        x=jax.tree.map(np.asarray, x0),
+        states=None,
+        columns=columns,
+        local_steps=np.zeros(1, int),
+        cohort=0,
+        optimum=None,
+        message_bits=(0, 0),
+        first_messages=0,
+        timing=timing,
+    )
+
+
+def start_point(start: str | Array | None, problem: Problem) -> Floats:
+    """x0 of a linear model: ones, unless zeros or a point are asked for."""
+    if start is None or isinstance(start, str):
+        check_start(start or "ones")
+        return np.full(problem.shape, 0.0 if start == "zeros" else 1.0)
+    return numbers("start", start, problem.shape)
+
+
+def start_controls(h0: object, problem: Problem) -> str | Floats:
+    """h0: a word, or control variates of every client."""
+    if isinstance(h0, str):
+        return check_controls(h0)
+    return numbers("h0", h0, (problem.n, *problem.shape))
+
+
+def _checked(runs: object) -> list[Run]:
+    """Members of a sweep, each with its partners in the right places."""
+    if not isinstance(runs, Sequence) or isinstance(runs, Run | str):
+        raise ScafflixError(f"runs is {shown(runs)}; give a list of sx.Run(person, method, seed).")
+    return [_member(one) for one in runs]
+
+
+def _member(one: object) -> Run:
+    run = instance("A run of the sweep", one, Run, "an sx.Run(person, method, seed)")
+    check_person(run.person)
+    instance("method", run.method, Method, "a method, such as sx.scafflix(plan)")
+    return run._replace(seed=check_seed(run.seed))

@@ -1,0 +1,135 @@
+"""Real processes on loopback: a node killed in mid-run, TLS, and nodes that are not let in."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed; pip install 'scafflix[flower]'")
+
+from scafflix import ScafflixError
+from scafflix.core import durable
+from scafflix.federate.certificates import make_certificates, make_node_key
+from scafflix.federate.configuration import DeployConfig, checked
+from scafflix.federate.connection import Link
+from scafflix.federate.local import LocalFederation
+from scafflix.federate.partition import write_nodes
+from scafflix.federate.processes import Processes, environment, free_port
+from scafflix.record import Record
+
+DATA = "synthetic:rows=20,features=5"
+
+
+def federation(folder: Path, *, secure: bool = False, **keys: Any) -> LocalFederation:
+    config = DeployConfig(data=DATA, clients=3, alpha=0.5, seed=1, **keys)
+    made, nodes = write_nodes(checked(config), 3, folder / "nodes")
+    return LocalFederation(folder, made, nodes, secure=secure)
+
+
+def test_a_node_killed_in_mid_run_and_started_again_loses_nothing(tmp_path: Path) -> None:
+    made = federation(tmp_path, rounds=5, minimum=2, patience=20.0, attempts=20)
+    killed: list[int] = []
+
+    def watch(done: int, total: int, state: str) -> None:
+        if done == 2:
+            made.kill_node(1)
+            made.start_node(1)
+            killed.append(done)
+
+    with made.processes:
+        made.start()
+        started = list(made.processes.running.values())
+        record = made.run(watch)
+    assert killed == [2]
+    assert record.summary["rounds"] == 5
+    assert record.clients["rounds"][1] >= 3  # two before, and it came back
+    assert np.isfinite(record.clients["loss_personal"]).all()  # and took its model home
+    assert all(process.poll() is not None for process in started)
+    total = np.zeros(5)
+    for node in made.nodes:
+        path = Path(node["folder"]) / node["client"] / f"{record.summary['run']}.safetensors"
+        kept = durable.read(path)
+        assert kept is not None
+        total += node["alpha"] * kept[1][0]
+        assert np.abs(kept[1][0]).max() > 1e-3
+    assert np.linalg.norm(total) < 1e-12
+
+
+def test_the_commands_of_an_operator_train_a_network_among_registered_nodes(
+    tmp_path: Path,
+) -> None:
+    random, port = np.random.default_rng(0), free_port()
+    processes = Processes(tmp_path, environment(tmp_path, tmp_path))
+    keys, server = tmp_path / "keys", tmp_path / "run"
+    config = tmp_path / "run.toml"
+    lines = ["data = 'nodes'", "model = 'cnn'", "batch = 4", "p = 0.9", "rounds = 1"]
+    config.write_text("\n".join([*lines, "stepsize = 0.001", "validation = 0.0"]))
+
+    def scafflix(name: str, *words: object) -> subprocess.Popen[str]:
+        return processes.start(name, "scafflix", "deploy", *map(str, words))
+
+    def node(key: str, client: str) -> subprocess.Popen[str]:
+        images = random.integers(0, 255, (10, 28, 28), np.uint8)
+        np.savez(tmp_path / f"{key}.npz", x=images, y=random.integers(0, 62, 10))
+        words = ("--superlink", f"127.0.0.1:{port}", "--client", client, "--ca", keys / "ca.crt")
+        words += ("--data", tmp_path / f"{key}.npz", "--folder", tmp_path / f"state-{key}")
+        words += ("--min-examples", 4)
+        return scafflix(f"node-{key}", "node", *words, "--key", keys / key)
+
+    with processes:
+        names = [word for name in ("a", "b", "stranger") for word in ("--client", name)]
+        made = scafflix("keys", "keys", "--out", keys, "--host", "fed.example.org", *names)
+        assert made.wait(300) == 0
+        words = ["--config", config, "--nodes", 2, "--port", port, "--certificates", keys]
+        words += ["--key", keys / "a.pub", "--key", keys / "b.pub", "--out", server]
+        serving = scafflix("server", "server", *words)
+        while "waiting for 2 nodes" not in (tmp_path / "server.log").read_text():
+            assert serving.poll() is None, processes.last_words("server")
+            time.sleep(0.2)
+        node("a", "a")
+        node("b", "b")
+        stranger = node("stranger", "a")
+        assert stranger.wait(300) != 0
+        assert serving.wait(600) == 0, processes.last_words("server")
+    record = Record.load(server / "server" / "record")
+    assert record.clients["client"].tolist() == ["a", "b"]
+    assert record.clients["rounds"].tolist() == [1, 1]
+    assert record.summary["final_objective"] < record.metrics["objective"][0]
+    assert (tmp_path / "state-a" / "a" / f"{record.summary['run']}-model.safetensors").exists()
+
+
+def test_a_secure_federation_keeps_the_keys_it_began_with(tmp_path: Path) -> None:
+    first = federation(tmp_path, secure=True)
+    before = [path.read_bytes() for path in first.keys]
+    again = federation(tmp_path, secure=True)
+    assert [path.name for path in again.keys] == [node["client"] for node in again.nodes]
+    assert [path.read_bytes() for path in again.keys] == before
+    assert [key.name for key in again.link.keys] == [f"{path.name}.pub" for path in again.keys]
+
+
+def test_a_server_takes_public_keys_alone(tmp_path: Path) -> None:
+    key = make_node_key(tmp_path, "clinic")
+    with pytest.raises(ScafflixError, match="no public key"):
+        Link(tmp_path, 1, certificates=tmp_path, keys=[key])
+
+
+def test_keys_are_not_replaced_and_are_for_their_owner_alone(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["localhost", "127.0.0.1"])
+    key = make_node_key(tmp_path, "clinic")
+    assert key.stat().st_mode & 0o077 == 0
+    assert (tmp_path / "server.key").stat().st_mode & 0o077 == 0
+    with pytest.raises(ScafflixError, match="exists"):
+        make_certificates(tmp_path, ["localhost"])
+    with pytest.raises(ScafflixError, match="exists"):
+        make_node_key(tmp_path, "clinic")
+
+
+def test_as_many_nodes_as_clients_are_needed(tmp_path: Path) -> None:
+    config = DeployConfig(data=DATA, clients=3)
+    with pytest.raises(ScafflixError, match="3 clients in the data, but 2 nodes"):
+        write_nodes(config, 2, tmp_path)

@@ -1,0 +1,118 @@
+"""A user's PyTorch module as a node's learner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip(
+    "torch",
+    reason="PyTorch (large) is not installed; pip install 'scafflix[torch]'",
+)
+pytest.importorskip("flwr", reason="Flower is not installed; pip install 'scafflix[flower]'")
+
+import jax
+import torch
+from in_process_grid import InProcessGrid
+from torch import nn
+
+import scafflix as sx
+from scafflix.core.plugins import find_function
+from scafflix.core.vector import Vector
+from scafflix.federate import flower_server
+from scafflix.federate.configuration import DeployConfig, checked, text_of
+from scafflix.federate.examples import load_examples
+from scafflix.federate.flower_client import client_app
+from scafflix.federate.learner import Place
+from scafflix.federate.network import NetworkLearner
+from scafflix.federate.partition import write_nodes
+from scafflix.federate.pytorch import TorchLearner
+from scafflix.gradients import Minibatch
+from scafflix.models.dense import dense
+from scafflix.personalization.optima import Recipe
+from scafflix.runs.config import read
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FEATURES, CLASSES, L2 = 4, 3, 0.05
+PLACE = Place(seed=1, round=2, step=3, iteration=9, number=0, clients=2)
+
+
+def federation() -> sx.data.Federation:
+    random = np.random.default_rng(0)
+    examples = (random.normal(size=(30, FEATURES)), random.integers(0, CLASSES, 30))
+    held_out = (random.normal(size=(9, FEATURES)), random.integers(0, CLASSES, 9))
+    return sx.data.from_clients({"a": examples}, held_out={"a": held_out})
+
+
+def linear() -> nn.Module:
+    return nn.Linear(FEATURES, CLASSES)
+
+
+def torch_learner(**options: Any) -> TorchLearner:
+    return TorchLearner(federation(), linear, l2=L2, **options)
+
+
+def test_losses_gradients_and_scores_are_those_of_the_same_model_in_jax() -> None:
+    ours = NetworkLearner(federation(), dense(FEATURES, CLASSES, hidden=()), L2)
+    theirs = torch_learner()
+    weight, bias = np.float32(np.random.default_rng(1).normal(size=(3, 4))), np.float32([1, 2, 3])
+    tree = jax.tree.unflatten(ours._structure, ours.start().tree)
+    (layer,) = tree.values()
+    mine = Vector(tuple(jax.tree.leaves({"l": {**layer, "bias": bias, "weight": weight.T}})))
+    other = Vector((weight, bias))
+    assert theirs.loss(other) == pytest.approx(ours.loss(mine), rel=1e-6)
+    assert theirs.score(other) == pytest.approx(ours.score(mine), abs=1e-6)
+    g_bias, g_weight = ours.gradient(mine, PLACE).tree
+    h_weight, h_bias = theirs.gradient(other, PLACE).tree
+    np.testing.assert_allclose(h_bias, g_bias, atol=1e-6)
+    np.testing.assert_allclose(h_weight, g_weight.T, atol=1e-6)
+
+
+def test_a_batch_depends_on_its_place_alone() -> None:
+    learner = torch_learner(gradient=Minibatch(5))
+    x = learner.start()
+    first = learner.gradient(x, PLACE).tree[0]
+    other = learner.gradient(x, PLACE._replace(step=4)).tree[0]
+    np.testing.assert_array_equal(learner.gradient(x, PLACE).tree[0], first)
+    assert np.abs(first - other).max() > 1e-3
+
+
+def test_every_node_starts_from_the_same_point() -> None:
+    one, two = torch_learner(), torch_learner()
+    other = torch_learner(recipe=Recipe(seed=1))
+    np.testing.assert_array_equal(one.start().tree[0], two.start().tree[0])
+    assert np.abs(one.start().tree[0] - other.start().tree[0]).max() > 1e-3
+
+
+def test_a_module_with_buffers_is_refused() -> None:
+    with pytest.raises(sx.ScafflixError, match="buffers"):
+        TorchLearner(federation(), lambda: nn.BatchNorm1d(FEATURES))
+
+
+def test_the_example_learns_in_a_federation(tmp_path: Path) -> None:
+    config = checked(read(DeployConfig, EXAMPLES / "torch_node.toml", {}, []), own=True)
+    name = f"{EXAMPLES / 'torch_node.py'}:learner"
+    for_nodes, own = write_nodes(config, 3, tmp_path, name)
+    settings = {"settings": text_of(for_nodes)}
+    grid = InProcessGrid(client_app(), dict(enumerate(own, 10)), settings)
+    made = flower_server.run(grid, for_nodes, tmp_path / "server", nodes=3, poll=0.0)
+    objective = made.metrics["objective"]
+    assert objective[-1] < 0.5 * objective[0]
+    assert made.clients["score_personal"].min() > 0.8  # held-out digits
+    assert made.summary["refused"] == 0
+    assert {array.dtype for array in made.models.values()} == {np.dtype(np.float32)}
+    personal_model, global_model = (
+        find_function(f"{EXAMPLES / 'torch_node.py'}:{name}", "a model")
+        for name in ("personal_model", "global_model")
+    )
+    for one, score in zip(own, made.clients["score_personal"], strict=True):
+        path = Path(one["folder"]) / one["client"] / f"{made.summary['run']}-model.safetensors"
+        test = load_examples(for_nodes, Path(one["data"]), network=True).parts["test"]
+        outputs = personal_model(path)(torch.from_numpy(np.float32(test.features)))
+        assert np.mean(outputs.argmax(1).numpy() == test.labels) == pytest.approx(score, abs=1e-6)
+    shared = global_model(tmp_path / "server" / "record").state_dict()
+    for name, array in shared.items():
+        np.testing.assert_array_equal(array, made.models[f"global/{name}"])

@@ -1,0 +1,20 @@
+"""From the words of a configuration to methods."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import scafflix as sx
+from scafflix import gradients, theory
+from scafflix.runs.assembly import for_method, make_method, resolve
+from scafflix.runs.config import RunConfig, build
+
+
+@pytest.mark.parametrize("name", sorted(set(sx.METHODS) - {"nesterov"}))
+def test_the_stepsize_of_a_network_is_gamma_for_every_method(name: str) -> None:
+    asked = {"data": "digits", "model": "dense", "method": name, "stepsize": 0.3, "batch": "full"}
+    config = for_method(resolve(build(RunConfig, asked)))
+    alpha, gamma = np.array([0.5, 0.5]), np.array([0.3, 0.3])
+    plan = theory.without_theory(alpha, gamma, 0.2, gradients.Exact())
+    np.testing.assert_allclose(make_method(plan, config).gamma, gamma)
