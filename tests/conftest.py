@@ -18,6 +18,14 @@ import scafflix as sx
 from cases import KINDS, Case
 from cases import case as make_case
 
+# a program compiled once is found by later tests, by the processes they start, and the next time
+KEPT = {
+    "jax_compilation_cache_dir": str(Path(__file__).parents[1] / "build" / "programs"),
+    "jax_persistent_cache_min_compile_time_secs": 0.05,
+}
+for option, value in KEPT.items():
+    jax.config.update(option, value)
+    os.environ[option.upper()] = str(value)
 sx.use_all_cores()
 
 

@@ -23,7 +23,7 @@ with contextlib.redirect_stdout(io.StringIO()):
         assert not end.code, end.code
 print(json.dumps(sorted(sys.modules)))
 """
-DRAWING, TRAINING = {"matplotlib"}, {"jax", "scafflix.simulate.loop", "scafflix.cohorts"}
+DRAWING, TRAINING = {"matplotlib"}, {"jax", "scafflix.simulate.loop", "scafflix.simulate.round"}
 
 
 def imported(*words: str, **environment: str) -> set[str]:

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scafflix.runs.assembly import load_federation, resolve
 from scafflix.core.errors import ScafflixError
-from scafflix.runs.runner import Runner, figure_settings
+from scafflix.runs.assembly import load_federation, resolve
 from scafflix.runs.reproduction import Panel, Scale, Task, _plans, reproduce
+from scafflix.runs.runner import Runner, figure_settings
 
 FIGURES = ("fig2", "fig3a", "fig3b", "fig3c", "figA1", "figA2", "figA3", "pace", "warm")
 FEW = {

@@ -13,21 +13,20 @@ import miniature
 import scafflix as sx
 from miniature import ALPHA, CLASSES, FEATURES, N
 from scafflix.core import durable
-from scafflix.runs import runner
-from scafflix.runs.assembly import build_model
 from scafflix.core.checkpoint import Checkpoints, Often
-from scafflix.simulate import cohorts as training
-from scafflix.problems.curvature import curvatures
-from scafflix.runs.config import RunConfig, build
-from scafflix.data.federation import Examples, Federation
-from scafflix.simulate import recording
-from scafflix.simulate import run as running
 from scafflix.core.errors import ScafflixError
-from scafflix.runs.runner import Runner
+from scafflix.core.progress import Standing
+from scafflix.data.federation import Examples, Federation
 from scafflix.methods import METHODS
 from scafflix.models.dense import dense
-from scafflix.core.progress import Standing
+from scafflix.problems.curvature import curvatures
 from scafflix.record import Record
+from scafflix.runs.assembly import build_model
+from scafflix.runs.config import RunConfig, build
+from scafflix.runs.runner import Runner
+from scafflix.simulate import cohorts as training
+from scafflix.simulate import recording
+from scafflix.simulate import run as running
 
 SMALL = miniature.problem((6,), 0.0)
 SETTINGS: dict[str, Any] = {
@@ -288,7 +287,7 @@ def test_a_warm_start_is_that_of_all_clients_whoever_takes_part(
 def test_runs_of_one_runner_find_local_optima_once(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = Runner(SMALL)
     runner.run(config())
-    monkeypatch.setattr(runner, "personalize", refuse)
+    monkeypatch.setattr("scafflix.runs.runner.personalize", refuse)
     runner.run(config(alpha=0.7, method="fedavg", p=0.5, seed=3))
 
 
@@ -296,7 +295,7 @@ def test_a_cached_run_is_the_same_record_without_running(monkeypatch: pytest.Mon
     runner = Runner(SMALL)
     first = runner.cached_run(config())
     monkeypatch.setattr(running, "train", refuse)
-    monkeypatch.setattr(runner, "personalize", refuse)
+    monkeypatch.setattr("scafflix.runs.runner.personalize", refuse)
     again = Runner(SMALL).cached_run(config())
     assert again.config == first.config
     assert again.summary == first.summary

@@ -12,17 +12,16 @@ import numpy as np
 import pytest
 
 import scafflix as sx
-from scafflix.runs import assembly
-from scafflix.runs import tuning
-from scafflix.problems.evaluation import evaluate
-from scafflix.runs.config import TuneConfig, build
-from scafflix.data.federation import Examples, Federation
-from scafflix.simulate import recording
 from scafflix.core.errors import ScafflixError
-from scafflix.runs.runner import Runner
+from scafflix.data.federation import Examples, Federation
 from scafflix.gradients import Gradient, gradient
 from scafflix.models.network import Network
+from scafflix.problems.evaluation import evaluate
+from scafflix.runs import assembly, tuning
+from scafflix.runs.config import TuneConfig, build
+from scafflix.runs.runner import Runner
 from scafflix.runs.tuning import Cell, Tuned, best, tune
+from scafflix.simulate import recording
 
 CONVEX: dict[str, Any] = {
     "data": "iris",

@@ -157,7 +157,7 @@ def test_a_comparison_gives_a_key_to_the_methods_that_read_it() -> None:
     asked = {**IRIS, "rounds": 2, "methods": "gd,scafflix", "alphas": "0.5", "h0": "warm", "p": 0.5}
     gd, scafflix = compare(build(CompareConfig, asked))
     assert (gd.config["h0"], gd.config["p"]) == ("zero", "auto")
-    assert (scafflix.runs.config["h0"], scafflix.runs.config["p"]) == ("warm", 0.5)
+    assert (scafflix.config["h0"], scafflix.config["p"]) == ("warm", 0.5)
     assert gd.metrics["bits_up"][0] == 0 < scafflix.metrics["bits_up"][0]
 
 

@@ -10,7 +10,12 @@ from typing import Any
 import numpy as np
 
 from scafflix import data
+from scafflix.core.errors import ScafflixError
+from scafflix.data import Federation
+from scafflix.methods import Method, find, parameters
+from scafflix.models import MODELS, NETWORKS, LinearModel, Network, is_network
 from scafflix.personalization.optima import Recipe
+from scafflix.problems.problem import LINEAR_L2, Problem
 from scafflix.runs.config import (
     LINEAR,
     OPTIMA,
@@ -23,12 +28,7 @@ from scafflix.runs.config import (
     build,
 )
 from scafflix.runs.config import NETWORKS as OF_NETWORKS
-from scafflix.data import Federation
 from scafflix.simulate.planning import BATCH, PROBABILITY, STEPSIZE
-from scafflix.core.errors import ScafflixError
-from scafflix.methods import Method, find, parameters
-from scafflix.models import MODELS, NETWORKS, LinearModel, Network, is_network
-from scafflix.problems.problem import LINEAR_L2, Problem
 from scafflix.theory import Plan
 
 SHARE = 0.1  # of a network's examples, held out for validation and for testing

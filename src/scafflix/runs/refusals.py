@@ -9,6 +9,23 @@ import numpy as np
 
 from scafflix import gradients, theory
 from scafflix.core.arguments import choice, real_number
+from scafflix.core.cache import cache_folder
+from scafflix.core.checks import (
+    check_controls,
+    check_part,
+    check_rounds,
+    check_seed,
+    check_start,
+)
+from scafflix.core.errors import ScafflixError
+from scafflix.data import Federation
+from scafflix.gradients import Gradient, Noisy, check_batch
+from scafflix.methods import Method, find, parameters
+from scafflix.models import MODELS, is_network
+from scafflix.personalization.optima import check_validation, checked_recipe
+from scafflix.personalization.personalize import checked_alpha, read_alpha
+from scafflix.problems.constants import Constants
+from scafflix.record import check_new_folder
 from scafflix.runs.assembly import (
     check_model,
     make_method,
@@ -17,14 +34,9 @@ from scafflix.runs.assembly import (
     resolve,
     served,
 )
-from scafflix.core.checks import (
-    check_controls,
-    check_part,
-    check_rounds,
-    check_seed,
-    check_start,
-)
-from scafflix.personalization.optima import check_validation, checked_recipe
+from scafflix.runs.config import OPTIMA, PARAMETERS, SAMPLED, WARM, RunConfig
+from scafflix.simulate.bits import remembers
+from scafflix.simulate.recording import KEEP
 from scafflix.simulate.schedule import (
     Schedule,
     check_sampled,
@@ -32,18 +44,6 @@ from scafflix.simulate.schedule import (
     check_store,
     check_unsampled,
 )
-from scafflix.runs.config import OPTIMA, PARAMETERS, SAMPLED, WARM, RunConfig
-from scafflix.data import Federation
-from scafflix.core.cache import cache_folder
-from scafflix.simulate.recording import KEEP
-from scafflix.simulate.bits import remembers
-from scafflix.core.errors import ScafflixError
-from scafflix.gradients import Gradient, Noisy, check_batch
-from scafflix.methods import Method, find, parameters
-from scafflix.models import MODELS, is_network
-from scafflix.personalization.personalize import checked_alpha, read_alpha
-from scafflix.problems.constants import Constants
-from scafflix.record import check_new_folder
 
 WAYS = ("common", "warm", "none")  # to local optima
 

@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
+from scafflix.core.checkpoint import NOWHERE, Checkpoints
+from scafflix.core.errors import ScafflixError
+from scafflix.core.progress import Progress, Standing
+from scafflix.data import Federation
+from scafflix.record import Record
 from scafflix.runs import refusals
 from scafflix.runs.assembly import for_method, load_federation, resolve, served
-from scafflix.core.checkpoint import NOWHERE, Checkpoints
 from scafflix.runs.config import OPTIMA, WARM, ProblemConfig, RunConfig, Scale, build, plain
-from scafflix.data import Federation
-from scafflix.core.errors import ScafflixError
 from scafflix.runs.runner import Runner, figure_settings
-from scafflix.core.progress import Progress, Standing
-from scafflix.record import Record
 from scafflix.runs.tuning import Cell, best, cell
 
 

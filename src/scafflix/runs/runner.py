@@ -19,30 +19,26 @@ import jax
 import numpy as np
 
 from scafflix import gradients
-
 from scafflix.core import durable
-
-from scafflix.runs import refusals
-from scafflix.runs.assembly import build_problem, make_method, one_run, recipe_of, resolve
-from scafflix.core.checkpoint import NOWHERE, Checkpoints
-from scafflix.runs.config import PARAMETERS, CompareConfig, RunConfig, TrainingConfig, plain
 from scafflix.core.cache import cache_folder
+from scafflix.core.checkpoint import NOWHERE, Checkpoints
 from scafflix.core.digest import digest_of
-from scafflix.simulate.planning import plan
-from scafflix.simulate.recording import Run, check_keep, predicted_iterations
-from scafflix.simulate.bits import message_bits
-from scafflix.simulate.bits import remembers
-from scafflix.core.versions import versions
-from scafflix.simulate.bits import warm_messages
-from scafflix.simulate.run import EPSILON, part_of, run, start_lyapunov, sweep
 from scafflix.core.errors import ScafflixError
+from scafflix.core.plugins import source_of
+from scafflix.core.progress import Progress
+from scafflix.core.versions import versions
 from scafflix.methods import METHODS, find, parameters
 from scafflix.models import is_network
 from scafflix.personalization.personalize import Personalization, Start, personalize, read_alpha
-from scafflix.core.plugins import source_of
 from scafflix.problems.problem import Problem
-from scafflix.core.progress import Progress
 from scafflix.record import Record, new_folder
+from scafflix.runs import refusals
+from scafflix.runs.assembly import build_problem, make_method, one_run, recipe_of, resolve
+from scafflix.runs.config import PARAMETERS, CompareConfig, RunConfig, TrainingConfig, plain
+from scafflix.simulate.bits import message_bits, remembers, warm_messages
+from scafflix.simulate.planning import plan
+from scafflix.simulate.recording import Run, check_keep, predicted_iterations
+from scafflix.simulate.run import EPSILON, part_of, run, start_lyapunov, sweep
 from scafflix.theory import Plan
 
 COHORT = 10  # clients of a network that are sampled per round, unless told otherwise

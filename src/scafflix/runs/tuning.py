@@ -14,20 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scafflix.core import durable
-
-from scafflix.runs import refusals
-from scafflix.runs.assembly import SHARE, one_run
 from scafflix.core.checkpoint import NOWHERE, Checkpoints
-from scafflix.runs.config import RunConfig, TuneConfig, plain
 from scafflix.core.digest import digest_of
-from scafflix.core.versions import versions
-from scafflix.simulate.run import part_of
 from scafflix.core.errors import DivergenceError, ScafflixError
-from scafflix.runs.runner import Runner
-from scafflix.personalization.personalize import read_alpha
 from scafflix.core.plugins import source_of
 from scafflix.core.progress import Progress
+from scafflix.core.versions import versions
+from scafflix.personalization.personalize import read_alpha
 from scafflix.record import Record, check_new_folder, file_name
+from scafflix.runs import refusals
+from scafflix.runs.assembly import SHARE, one_run
+from scafflix.runs.config import RunConfig, TuneConfig, plain
+from scafflix.runs.runner import Runner
+from scafflix.simulate.run import part_of
 
 CELLS = "cells"
 

@@ -1,0 +1,1 @@
+"""From keys to objects: running, comparing, tuning, reproducing."""
