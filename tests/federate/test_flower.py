@@ -102,6 +102,23 @@ def test_flower_makes_the_models_of_the_simulator(
         _check_the_wire(grid.records, case, tmp_path, made.summary["run"])
 
 
+def test_if_every_alpha_is_0_each_takes_its_own_optimum_home_as_in_a_simulation(
+    nodes: dict[int, dict[str, Any]], tmp_path: Path
+) -> None:
+    for node in nodes.values():
+        node["alpha"] = 0.0
+    deploy(settings(), nodes, tmp_path / "server")
+    made, problem = Record.load(tmp_path / "server" / "record"), cases.case("logistic").problem
+    person = sx.personalize(problem, alpha=0.0)
+    simulated = sx.run(problem, person, sx.scafflix(sx.plan(problem, person)), rounds=ROUNDS)
+    for record in (made, simulated):
+        assert (record.summary["rounds"], record.summary["n_active"]) == (0, 0)
+        assert record.metrics["bits_up"].tolist() == record.metrics["bits_down"].tolist() == [0]
+    for k, node in enumerate(nodes.values()):
+        kept = load_file(Path(node["folder"]) / node["client"] / "alone-model.safetensors")["model"]
+        np.testing.assert_allclose(kept, simulated.models["personal"][k], atol=1e-9)
+
+
 FOR_NETWORKS = [name for name in METHODS if name != "nesterov"]  # which needs L_i and mu_i
 
 

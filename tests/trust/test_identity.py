@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from crashes import CONVEX, NETWORK, CrashError, run
+from jax.tree_util import Partial
 
 import scafflix as sx
 from cases import ALPHA, case
 from scafflix.core.checkpoint import Checkpoints, Often
 from scafflix.core.errors import ScafflixError
 from scafflix.data.federation import Federation
+from scafflix.methods import Client
 from scafflix.runs import assembly, workfolder
 from scafflix.runs.config import CompareConfig, RunConfig, TuneConfig, build, plain
 from scafflix.runs.tuning import tune
@@ -194,6 +196,14 @@ def sweep(folder: Path, crash: int | None = None, **changes: Any) -> None:
     sx.sweep(given.pop("problem"), given.pop("runs"), **given)
 
 
+def bolder(client: Client, state: Any, sent: Any, x: Any, g: Any) -> Any:
+    """Under the name of another function, with the same numbers."""
+    return x - (client.gamma / client.alpha) * (g - 0.5 * state.h)
+
+
+bolder.__qualname__ = bolder.__name__ = "local_step"
+
+
 def objects() -> dict[str, dict[str, Any]]:
     """For each argument of a sweep, other objects in its place."""
     small = case("logistic")
@@ -219,6 +229,7 @@ def objects() -> dict[str, dict[str, Any]]:
         "runs": {
             "seed": [sx.Run(person, first, 4)],
             "p": [sx.Run(person, sx.scafflix(plan, p=0.6), 3)],
+            "a function": [sx.Run(person, replace(first, local_step=Partial(bolder)), 3)],
             "pace": [sx.Run(person, sx.scafflix(plan, p=0.5, pace="actual"), 3)],
             "method": [sx.Run(person, sx.i_scaffnew(plan, p=0.5), 3)],
             "stepsize": [sx.Run(person, replace(first, gamma=nudged), 3)],

@@ -48,6 +48,8 @@ from scafflix.federate.naming import named, names_of
 from scafflix.federate.planning import UsersMethod, own_method
 from scafflix.methods.method import Client, Method, Points
 
+ALONE = "alone"  # the name of the run of a client with alpha_i = 0, which takes part in none
+
 
 class RefusedError(ScafflixError):
     """A message that is not done, with the kind by which it is counted."""
@@ -115,8 +117,15 @@ class ClientCore:
             return Refusal(*place, kind, f"Client {self.name}: {error}")
 
     def introduce(self, message: Hello) -> Introduction:
-        """Who this is and what the server weighs and plans with."""
+        """Who this is and what the server weighs and plans with.
+
+        With alpha_i = 0 nothing more is asked of it, and x_i* is the model it takes home.
+        """
         scales, start = self.learner.scales, self.learner.start()
+        if self.alpha == 0:
+            with durable.locked(self.folder), precision(self._double):
+                assert self.x_star is not None
+                self._take_home(self.x_star, ALONE, 0)
         return Introduction(
             client=self.name,
             alpha=self.alpha,
@@ -233,10 +242,7 @@ class ClientCore:
             kept = self._settle(message, kept, method, client)
             client_state.save(self._path(message.run), kept, self.hook)
         x_tilde = method.personal(client, kept.state, Vector(message.point))
-        note = {"client": self.name, "run": message.run, "rounds": message.round}
-        saved = named(self.learner, x_tilde)
-        path = self.model_path(message.run)
-        durable.write(path, note, list(saved.values()), self.hook, list(saved))
+        self._take_home(x_tilde, message.run, message.round)
         return Evaluation(
             run=message.run,
             epoch=kept.epoch,
@@ -246,6 +252,11 @@ class ClientCore:
             loss=self.learner.loss(x_tilde),
             score=self.learner.score(x_tilde),
         )
+
+    def _take_home(self, model: Vector, run: str, rounds: int) -> None:
+        note = {"client": self.name, "run": run, "rounds": rounds}
+        saved = named(self.learner, model)
+        durable.write(self.model_path(run), note, list(saved.values()), self.hook, list(saved))
 
     def _settle(
         self, message: Train | Evaluate, kept: Memory, method: Method, client: Client

@@ -85,7 +85,7 @@ def _check_possible(config: DeployConfig) -> None:
 def check_sizes(config: DeployConfig, clients: int) -> None:
     """Refuse, before anything starts, rounds that so many clients cannot make."""
     if not clients:
-        raise ScafflixError("Every alpha is 0: nobody takes part, and no round is needed.")
+        return  # every alpha is 0: there is no round
     Settings(
         rounds=config.rounds,
         cohort=config.cohort,

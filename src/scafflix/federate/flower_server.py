@@ -16,7 +16,7 @@ from scafflix.federate.bounds import Bounds, check_alike, check_steps, check_wei
 from scafflix.federate.configuration import DeployConfig, config_from, keys_from, names_from
 from scafflix.federate.flower_transport import GREETING, POLL, FlowerTransport, gather
 from scafflix.federate.planning import advice
-from scafflix.federate.records import record
+from scafflix.federate.records import record, without_rounds
 from scafflix.federate.roster import Roster, check_order
 from scafflix.federate.server import ServerCore
 from scafflix.federate.serving import serve
@@ -36,8 +36,6 @@ def plan_run(config: DeployConfig, roster: Roster) -> tuple[Method, Settings]:
     Clients without constants have networks, whatever they call them.
     """
     people = [one for one in roster.introductions if one.alpha > 0]
-    if not people:
-        raise ScafflixError("Every alpha is 0: nobody takes part, and no round is needed.")
     cohort, every = config.cohort, config.every or 1
     if cohort is not None and roster.left:
         cohort = min(cohort, len(people))
@@ -95,6 +93,11 @@ def run(
             roster, start = kept
         roster = roster.without(restart.without)
         check_order(roster, order)
+        asked = {name: value for name, value in plain(config).items() if value != []}
+        if not any(one.alpha > 0 for one in roster.introductions):
+            made = without_rounds(roster, start, asked, time.monotonic() - began)
+            made.save(folder / "record", force=True)
+            return made
         method, settings = plan_run(config, roster)
         roster.save(folder, start)
         core = ServerCore(folder, roster, method, start, settings, back_to=restart.back_to)
@@ -105,7 +108,6 @@ def run(
         if restart.new_epoch:
             core.new_epoch()
         evaluations = serve(core, transport, progress)
-        asked = {name: value for name, value in plain(config).items() if value != []}
         made = record(core, evaluations, asked, time.monotonic() - began)
         made.save(folder / "record", force=True)
         return made

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scafflix.core.durable import Arrays
 from scafflix.core.versions import versions
 from scafflix.federate.messages import Evaluation
 from scafflix.federate.naming import under_names
+from scafflix.federate.roster import Roster
 from scafflix.federate.server import ServerCore
 from scafflix.record import Record
 
@@ -48,6 +50,33 @@ def record(
     metrics = {name: metrics[name] for name in COLUMNS}
     summary = _summary(core, final, len(evaluations), seconds)
     return Record(config, summary, metrics, _clients(core, evaluations), _models(core))
+
+
+def without_rounds(
+    roster: Roster, start: Arrays, config: Mapping[str, Any], seconds: float
+) -> Record:
+    """Of clients that all have alpha_i = 0: each has its own optimum, and nobody sends anything."""
+    people = roster.introductions
+    summary = {
+        "method": config["method"],
+        "n_clients": len(people),
+        "n_active": 0,
+        "cohort": 0,
+        "dim": sum(array.size for array in start),
+        "seed": config["seed"],
+        "rounds": 0,
+        "iterations": 0,
+        "run": roster.run,
+        "seconds": seconds,
+        "versions": versions(),
+    }
+    clients = {
+        "client": np.array([one.client for one in people]),
+        "train_examples": np.array([one.examples for one in people]),
+        "alpha": np.zeros(len(people)),
+    }
+    metrics = dict.fromkeys(COLUMNS, np.zeros(1)) | {"objective": np.full(1, np.nan)}
+    return Record(config, summary, metrics, clients, under_names("global", people[0].names, start))
 
 
 def _summary(core: ServerCore, final: float, told: int, seconds: float) -> dict[str, Any]:

@@ -38,8 +38,6 @@ class Standing:
         self.run = roster.run
         self.roster = roster
         active = [(k, one) for k, one in enumerate(roster.introductions) if one.alpha > 0]
-        if not active:
-            raise ScafflixError("Every alpha is 0: nobody takes part, and no round is needed.")
         self.numbers = {one.client: k for k, one in active}
         self.total = len(roster.introductions)
         n = float(len(active))

@@ -17,7 +17,7 @@ from scafflix import control
 from scafflix.core import streams
 from scafflix.core.checkpoint import NOWHERE, Checkpoints
 from scafflix.core.compilation import COMPILATIONS
-from scafflix.core.digest import digest_of, without_addresses
+from scafflix.core.digest import digest_of
 from scafflix.core.durable import Arrays, Facts
 from scafflix.core.errors import DivergenceError, ScafflixError, ScafflixWarning
 from scafflix.core.progress import Standing
@@ -30,6 +30,7 @@ from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
 from scafflix.simulate import loop
 from scafflix.simulate.bits import message_bits, warm_messages
+from scafflix.simulate.identity import identity_of
 from scafflix.simulate.objective import evaluate, models_at_once
 from scafflix.simulate.planning import participants
 from scafflix.simulate.recording import Outcome, Run
@@ -272,20 +273,6 @@ def check_stepsizes(problem: Problem, member: Run, strict: bool) -> None:
     if strict:
         raise ScafflixError(message)
     warnings.warn(message, ScafflixWarning, stacklevel=4)
-
-
-def identity_of(runs: Sequence[Run], x0: Any, h0: Any) -> dict[str, Any]:
-    """What tells runs of one problem from others."""
-    methods = [member.method for member in runs]
-    texts = [without_addresses(jax.tree.structure(method)) for method in methods]
-    leaves = [np.asarray(leaf) for method in methods for leaf in jax.tree.leaves(method)]
-    return {
-        "methods": [method.name for method in methods],
-        "seeds": [member.seed for member in runs],
-        "digest of alpha": digest_of(*(member.person.alpha for member in runs)),
-        "digest of the start": digest_of(*jax.tree.leaves(x0), *jax.tree.leaves(h0)),
-        "digest of the method": digest_of(texts, *leaves),
-    }
 
 
 def first_chunk(at_once: int, runs: int) -> int:

@@ -32,9 +32,10 @@ from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization, check_person
 from scafflix.problems.problem import Problem, check_problem
 from scafflix.record import Record
-from scafflix.simulate.batch import COLUMNS, Batch, check_stepsizes, identity_of
+from scafflix.simulate.batch import COLUMNS, Batch, check_stepsizes
 from scafflix.simulate.bits import message_bits
 from scafflix.simulate.cohorts import train
+from scafflix.simulate.identity import identity_of
 from scafflix.simulate.planning import check_method, optima, participants
 from scafflix.simulate.recording import Outcome, Run, Wanted, check_keep, record
 from scafflix.simulate.schedule import (
