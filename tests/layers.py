@@ -69,7 +69,7 @@ def draw(found: dict[tuple[str, str], set[str]]) -> None:
         label = f"{name}/" if (PACKAGE / name).is_dir() else f"{name}.py"
         box = {"boxstyle": "round,pad=0.35", "facecolor": "#e8eaf6", "edgecolor": "#3f51b5"}
         axes.text(2.2, place, label, ha="right", va="center", family="monospace", bbox=box)
-    for one, other in found:
+    for one, other in sorted(found):
         start, end = ORDER.index(one), ORDER.index(other)
         arc = FancyArrowPatch(
             (2.45, start),

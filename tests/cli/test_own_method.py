@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -200,3 +201,70 @@ def test_the_page_of_a_comparison_with_a_cohort_shows_gap_and_psi(
     page = Path("out/report.html").read_text()
     assert "here 5 take part in a round" in page
     assert "Rounds and megabytes until the objective gap" in page
+
+
+# options of a method, behind its name
+
+
+def test_options_behind_the_name_are_those_of_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = "my.py:timid:caution=0.25,p=0.5"
+    assert call(f"run {SMALL} --method {method} --out out", monkeypatch) == 0
+    record = sx.Record.load("out")
+    assert record.config["method"] == method
+    assert record.summary["settings"] == {"p": 0.5, "caution": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("my.py:timid:courage=1", "has no courage; it has p, caution"),
+        ("gd:p=0.5", "The method gd has no p; it has none"),
+        ("fedavg:p=0.5 --p 0.5", "p is given twice"),
+        ("fedavg:p=", "give its options as KEY=VALUE"),
+        ("fedavg:0.1", "give the stepsize 0.1 as stepsize"),
+    ],
+)
+def test_an_option_that_does_not_fit_is_one_sentence(
+    method: str,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(f"run {SMALL} --method {method} --out out", monkeypatch) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_comparison_takes_options_stepsizes_and_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "scafflix,fedavg:p=0.5,fedavg:0.1"
+    shared = f"{DATA} --model softmax --rounds 2 --alphas 0.5 --out"
+    assert call(f"compare {shared} several --methods {words}", monkeypatch) == 0
+    records = [sx.Record.load(folder) for folder in sorted(Path("several/runs").iterdir())]
+    assert {one.config["method"] for one in records} == {"scafflix", "fedavg", "fedavg:p=0.5"}
+    assert call(f"compare {shared} every --methods all", monkeypatch) == 0
+    found = {sx.Record.load(one).summary["method"] for one in Path("every/runs").iterdir()}
+    assert found == {*sx.METHODS}
+
+
+# what there is
+
+
+def test_methods_lists_every_method_with_its_paper_and_what_travels(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("methods --json", monkeypatch) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert set(said) == {*sx.METHODS}
+    assert said["scafflix"]["guarantee"] == "linear"
+    assert (said["fedavg"]["guarantee"], said["fedavg"]["stored"]) == ("none", 0)
+    assert (said["scafflix"]["up"], said["scafflix"]["stored"]) == (1, 1)
+    assert call("methods", monkeypatch) == 0
+    assert "McMahan" in capsys.readouterr().out
+
+
+def test_methods_shows_the_parameters_of_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("methods my.py:timid", monkeypatch) == 0
+    assert "caution" in capsys.readouterr().out
+    assert call("methods my.py:lost", monkeypatch) == 2
+    assert "cannot be called with a plan alone" in " ".join(capsys.readouterr().err.split())

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import typer
 
-from scafflix.cli import data, deploy, report, resume, runs
+from scafflix.cli import data, deploy, methods, report, resume, runs
 from scafflix.cli.display import MANNER, conclude, say, warnings_as_sentences
 from scafflix.core.errors import ScafflixError, StopError
 
@@ -28,6 +28,7 @@ app = typer.Typer(
 for command, panel in (
     (runs.demo, TRY),
     (runs.plan, TRY),
+    (methods.methods, TRY),
     (runs.run, RUN),
     (runs.compare, RUN),
     (runs.tune, RUN),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scafflix.cli.display import progress, say, show_facts, tell, wrote
+from scafflix.core import specs
 from scafflix.core.errors import ScafflixError
 from scafflix.runs import config as configuration
 
@@ -97,7 +98,7 @@ def local(
             asked,
             out,
             nodes,
-            learner=_findable(learner),
+            learner=learner and _findable(learner),
             secure=secure,
             restart=Restart(new_epoch, back_to, tuple(without or ())),
             progress=report,
@@ -252,10 +253,8 @@ def _interruptible(out: Path) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _findable(learner: str | None) -> str | None:
+def _findable(learner: str) -> str:
     """A file's name as a process elsewhere finds it."""
-    if learner is None:
-        return None
     module, _, function = learner.rpartition(":")
     if not module or not function:
         raise ScafflixError(f"learner is {learner!r}; give FILE.py:FUNCTION or MODULE:FUNCTION.")
@@ -275,7 +274,10 @@ def _read(file: Path, assignments: list[str] | None) -> Any:
     from scafflix.federate.configuration import DeployConfig
 
     config = configuration.read(DeployConfig, file, {}, assignments or [])
-    return replace(config, method=_findable(config.method)) if ".py:" in config.method else config
+    method = specs.read(config.method)
+    if ".py:" not in method.name:
+        return config
+    return replace(config, method=specs.written(_findable(method.name), method.options))
 
 
 def _print(record: Record, out: Path) -> None:

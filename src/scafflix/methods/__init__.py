@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from inspect import signature
 
+from scafflix.core import specs
 from scafflix.core.arguments import instance, shown
 from scafflix.core.errors import ScafflixError
 from scafflix.core.plugins import find_function
@@ -22,8 +23,9 @@ METHODS: dict[str, Callable[..., Method]] = {
 
 
 def find(name: str) -> Callable[..., Method]:
-    """A method by its name, or one of a user's own by FILE.py:FUNCTION."""
+    """A method by its name, or one of a user's own by FILE.py:FUNCTION; options may follow."""
     instance("method", name, str, f"one of {', '.join(METHODS)}, or FILE.py:FUNCTION")
+    name = specs.read(name).name
     if name in METHODS:
         return METHODS[name]
     if ".py:" in name:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from scafflix import data
+from scafflix.core import specs
 from scafflix.core.errors import ScafflixError
 from scafflix.data import Federation
 from scafflix.methods import Method, find, parameters
@@ -78,13 +79,11 @@ def served(config: TrainingConfig, network: bool | None = None) -> set[str]:
 
 def make_method(advice: Plan, config: RunConfig) -> Method:
     """A method by name, with the plan's, one common or given stepsizes."""
-    make, stepsize = find(config.method), config.stepsize
-    options: dict[str, Any] = {}
+    make, stepsize, asked = find(config.method), config.stepsize, specs.read(config.method)
+    options: dict[str, Any] = _own_options(config, asked)
     if stepsize == "common":
-        if config.method != "scafflix":
-            raise ScafflixError(
-                f"stepsize common goes with scafflix; for {config.method} use auto."
-            )
+        if asked.name != "scafflix":
+            raise ScafflixError(f"stepsize common goes with scafflix; for {asked.name} use auto.")
         options["stepsize"] = advice.gamma.min()
     elif isinstance(stepsize, str) and stepsize != "auto":
         raise ScafflixError(f"stepsize is {stepsize!r}; it must be auto, common or a number.")
@@ -111,6 +110,22 @@ def make_method(advice: Plan, config: RunConfig) -> Method:
     if not isinstance(made, Method):
         raise ScafflixError(f"{config.method} made a {type(made).__name__}; it must make a Method.")
     return made
+
+
+def _own_options(config: RunConfig, asked: specs.Spec) -> dict[str, Any]:
+    """The hyperparameters that stand behind the method's name."""
+    known = parameters(find(config.method))
+    if asked.stepsize != "auto":
+        raise ScafflixError(
+            f"method is {config.method!r}; give the stepsize {asked.stepsize} as stepsize."
+        )
+    for name in asked.options:
+        if name not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise ScafflixError(f"The method {asked.name} has no {name}; {has}.")
+        if getattr(config, name, "auto") != "auto":
+            raise ScafflixError(f"{name} is given twice: as {name}, and in {config.method!r}.")
+    return dict(asked.options)
 
 
 def recipe_of(config: TrainingConfig) -> Recipe:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from scafflix.core.errors import ScafflixError, reason_of
+from scafflix.core.specs import separate
 
 Auto = str | float  # a word or a number
 
@@ -125,7 +126,7 @@ class RunConfig(TrainingConfig):
     """One run."""
 
     method: str = key(
-        "scafflix, i_scaffnew, scaffnew, gd, sgd, fedavg, nesterov, or FILE.py:FUNCTION.",
+        "A name (scafflix methods), or FILE.py:FUNCTION; options after a colon: NAME:KEY=VALUE,...",
         "scafflix",
     )
     alpha: Any = key(
@@ -142,7 +143,8 @@ class CompareConfig(TrainingConfig):
     """Several methods on one problem, at several alpha."""
 
     methods: tuple[str, ...] = key(
-        "Methods, each NAME or NAME:STEPSIZE, separated by commas.", ("gd", "fedavg", "scafflix")
+        "Methods, separated by commas, each NAME, NAME:STEPSIZE or NAME:KEY=VALUE,...; or all.",
+        ("gd", "fedavg", "scafflix"),
     )
     alphas: tuple[Any, ...] = key("Values of alpha, separated by commas.", (1.0, 0.1))
     seeds: int = key("Number of seeds.", 1)
@@ -249,7 +251,7 @@ def _convert(name: str, hint: Any, value: Any) -> Any:
     value = value.tolist() if hasattr(value, "tolist") else value
     value = str(value) if isinstance(value, Path) else value
     if kind in (tuple[str, ...], tuple[Any, ...]):
-        parts = [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+        parts = separate(value) if isinstance(value, str) else value
         if not isinstance(parts, list | tuple) or not parts:
             raise _unfit(name, value, "a list")
         part = str if kind == tuple[str, ...] else Any

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from scafflix import gradients
-from scafflix.core import durable
+from scafflix.core import durable, specs
 from scafflix.core.cache import cache_folder
 from scafflix.core.checkpoint import NOWHERE, Checkpoints
 from scafflix.core.digest import digest_of
@@ -210,7 +210,7 @@ class Runner:
         config = replace(config, keep="none")
         alpha = read_alpha(config.alpha, self.problem.n)
         asked = {name: value for name, value in plain(resolve(config)).items() if name != "data"}
-        made_by = versions()["scafflix"], RECIPE, source_of(config.method)
+        made_by = versions()["scafflix"], RECIPE, source_of(specs.read(config.method).name)
         name = digest_of(self.problem.identity, made_by, asked, alpha)
         folder = cache_folder() / "runs" / name
         if not (folder / "summary.json").exists():
@@ -305,6 +305,7 @@ def compare(
         raise ScafflixError(f"seeds is {config.seeds}; it must be at least 1.")
     if not 0 < config.target < math.inf:
         raise ScafflixError(f"target is {config.target}; it must be a finite number above 0.")
+    config = _with_all(config)
     for name, values in (("methods", config.methods), ("alphas", config.alphas)):
         if len(set(map(str, values))) < len(values):
             raise ScafflixError(f"{name} has an entry twice: {', '.join(map(str, values))}.")
@@ -329,6 +330,19 @@ def compare(
     return runner.sweep(asked, progress, scores)
 
 
+def _with_all(config: CompareConfig) -> CompareConfig:
+    """Instead of the word all, every method that takes these keys."""
+    if "all" not in config.methods:
+        return config
+    found = []
+    for name in METHODS:
+        with suppress(ScafflixError):
+            for alpha in config.alphas:
+                refusals.check_keys(one_run(config, method=name, alpha=alpha, h0="zero"))
+            found.append(name)
+    return replace(config, methods=tuple(found))
+
+
 def _with_controls(asked: list[RunConfig]) -> list[RunConfig]:
     """Without h0 where a method has no control variates, if another one has."""
     if asked[0].h0 == "zero":
@@ -340,13 +354,9 @@ def _with_controls(asked: list[RunConfig]) -> list[RunConfig]:
 
 
 def _methods(config: CompareConfig) -> list[tuple[str, str]]:
-    """The methods with their stepsizes, from NAME, NAME:STEPSIZE or FILE.py:FUNCTION[:STEPSIZE]."""
-    found = []
-    for spec in config.methods:
-        file, python, rest = spec.rpartition(".py:")
-        name, _, stepsize = rest.partition(":")
-        found.append((f"{file}{python}{name}", stepsize or "auto"))
-    return found
+    """The methods, with options, and their stepsizes."""
+    asked = [specs.read(words) for words in config.methods]
+    return [(specs.written(one.name, one.options), one.stepsize) for one in asked]
 
 
 def _runs(config: CompareConfig) -> list[RunConfig]:
