@@ -1,6 +1,6 @@
 """The paper's figures on networks: every line tuned on validation data, then run with every seed.
 
-A figure is a file of panels and lines in experiments/; what its panels share is the file of their
+A figure is a file of panels and lines in figures/; what its panels share is the file of their
 data set, at three scales. Runs are cached, so that figures share them and a stopped one goes on.
 """
 
