@@ -34,7 +34,7 @@ def folder() -> Path:
     spec = find_spec("scafflix")
     assert spec is not None
     assert spec.origin is not None
-    return Path(spec.origin).parent / "deploy" / "app"
+    return Path(spec.origin).parent / "federate" / "app"
 
 
 def digest(fab: bytes) -> str:
