@@ -1,4 +1,4 @@
-"""Flower's SuperExec, which takes up tasks, with one thing it can start: this package's own app."""
+"""Flower's SuperExec, which starts tasks, limited to one app: the one of this package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flwr.supercore.superexec.executor.types import ExecutionSpec
 
 from scafflix_flower import command, own_app
 
-# an agent that a server asks a node for is taken up too, and refused as any other app is
+# an agent that a server requests from a node is accepted here, then refused like any other app
 TASKS = {
     "server": {TaskType.SERVER_APP},
     "client": {TaskType.CLIENT_APP, TaskType.AGENT_APP},
@@ -27,7 +27,7 @@ TASKS = {
 
 
 class OwnAppExecutor(SubprocessExecutor):
-    """Whatever the task, the process that is started is our own."""
+    """Starts our own process, whatever the task."""
 
     def __init__(self, side: str) -> None:
         self.side = side
@@ -44,7 +44,9 @@ class OwnAppExecutor(SubprocessExecutor):
         child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=out, stderr=out, text=True)
         assert child.stdin is not None
         with suppress(BrokenPipeError), child.stdin as line:
-            line.write(spec.token + "\n")  # not an argument, which every user of a machine can see
+            line.write(
+                spec.token + "\n"
+            )  # not an argument: every user of the machine can see those
         self.children.append(child)
         return LaunchResult.accepted()
 
@@ -53,7 +55,7 @@ class OwnAppExecutor(SubprocessExecutor):
 
 
 def start(side: str, port: int, secret_file: Path) -> None:
-    """An executor for the Runtime interface on this port, which ends with this process."""
+    """Start an executor for the Runtime interface on this port; it ends with this process."""
     words = command("executor", side, str(port), str(secret_file), str(os.getpid()))
     subprocess.Popen(words, stdin=subprocess.DEVNULL)
 
@@ -69,7 +71,7 @@ def main() -> None:
     _wait_for(asked.port, asked.parent)
     superexec.run_superexec(
         runtime_api_address=f"127.0.0.1:{asked.port}",
-        insecure=True,  # on the loopback
+        insecure=True,  # on loopback
         superexec_auth_secret=asked.secret_file.read_bytes(),
         parent_pid=asked.parent,
         runtime_dependency_install=False,
@@ -77,7 +79,7 @@ def main() -> None:
 
 
 def _wait_for(port: int, parent: int) -> None:
-    """Until somebody listens, or the parent is gone."""
+    """Wait until a process listens on the port, or the parent is gone."""
     while os.getppid() == parent:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
             return

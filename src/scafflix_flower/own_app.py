@@ -1,8 +1,8 @@
-"""The process of one task: the app of the installed scafflix, and no other.
+"""The process of one task, which runs the app of the installed scafflix and no other.
 
-Flower hands every task an archive (a FAB) with the app that the server asks for. Nothing of it is
-unpacked or imported: if its digest is that of the app that is installed here, the installed one is
-run; if not, the task is refused, and the server told why.
+Flower passes every task an archive (a FAB) with the app that the server asks for. Nothing in it is
+unpacked or imported. If its digest equals that of the app installed here, the installed app runs;
+if not, the task is refused and the server is told why.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Any
 from flwr.cli.build import build_fab_from_disk
 from flwr.supercore.logger import mirror_output_to_queue, restore_output
 
-LIMIT = 1_000_000  # bytes of an app; ours has a few thousand
+LIMIT = 1_000_000  # largest size of an app in bytes; ours has a few thousand
 
 
 class OtherAppError(Exception):
-    """A server asks for an app that is not ours."""
+    """The server asks for an app that is not ours."""
 
 
 def folder() -> Path:
-    """Where the app is installed; found without importing scafflix, and JAX with it."""
+    """Where the app is installed; found without importing scafflix and JAX."""
     spec = find_spec("scafflix")
     assert spec is not None
     assert spec.origin is not None
@@ -38,7 +38,7 @@ def folder() -> Path:
 
 
 def digest(fab: bytes) -> str:
-    """Of names and contents; the archive's own bytes depend on who compressed them."""
+    """A digest of names and contents; the archive's bytes also depend on the compression."""
     found = hashlib.sha256()
     try:
         with zipfile.ZipFile(io.BytesIO(fab)) as archive:
@@ -49,29 +49,31 @@ def digest(fab: bytes) -> str:
                 found.update(f"{entry.filename}\0{entry.file_size}\0".encode())
                 found.update(archive.read(entry))
     except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError) as error:
-        return f"no app at all: {error}"
+        return f"none, as it is not an app ({error})"
     return found.hexdigest()
 
 
 def check(fab: bytes, **_: Any) -> None:
-    """In the place of installing an app: refuse any but ours."""
+    """Replaces the installation of an app: refuse any app but ours."""
     asked, own = digest(fab), digest(build_fab_from_disk(folder()))
     if asked != own:
         raise OtherAppError(
-            f"Refused to run another app than scafflix's own: its digest is {asked}, that of the "
-            f"app installed here is {own}. Install the same version of scafflix on every machine."
+            f"Refused to run an app other than scafflix's own: its digest is {asked}, and that of "
+            f"the installed app is {own}; install the same version of scafflix on every machine."
         )
 
 
 def substitute(module: ModuleType, name: str, value: Any) -> None:
-    """Replace a function of Flower's; a Flower that has no such function is not used at all."""
+    """Replace a function in Flower; stop if this version of Flower has no such function."""
     if not callable(getattr(module, name, None)):
-        raise SystemExit(f"{module.__name__} has no {name}: this Flower is not known to be safe.")
+        raise SystemExit(
+            f"{module.__name__} has no {name}, so this Flower is not known to be safe; use 1.41."
+        )
     setattr(module, name, value)
 
 
 def run_client(address: str, token: str, parent: int) -> None:
-    """A message to a node."""
+    """Handle a message to a node."""
     task = import_module("flwr.supernode.runtime.run_clientapp")
     substitute(task, "install_from_fab", check)
     substitute(import_module("flwr.clientapp.utils"), "get_project_dir", lambda *_: folder())
@@ -79,7 +81,7 @@ def run_client(address: str, token: str, parent: int) -> None:
 
 
 def run_server(address: str, token: str, parent: int) -> None:
-    """A run on the server, whose output goes to those who follow the run."""
+    """Do a run on the server; its output goes to whoever follows the run."""
     task = import_module("flwr.superlink.runtime.run_serverapp")
     substitute(task, "install_from_fab", check)
     substitute(task, "get_project_dir", lambda *_: folder())

@@ -1,7 +1,7 @@
-"""What a node may push to the SuperLink: its own replies, in requests of a bounded size.
+"""What a node may push to the SuperLink: its own replies, in requests of limited size.
 
-Flower's signature says which node a request is from, but Flower takes whatever message the request
-holds: also one in the name of the server to another node, which would do what it says.
+Flower's signature says which node a request comes from, but Flower accepts any message in it, even
+one to another node in the name of the server, which that node would obey.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from starlette.datastructures import Headers
 
 from scafflix_flower.own_app import substitute
 
-LARGEST = 16 * 2**20  # bytes of a request; Flower cuts arrays into pieces of 5 MiB
+LARGEST = 16 * 2**20  # largest request in bytes; Flower splits arrays into pieces of 5 MiB
 
 push_messages = fleet_handlers.push_messages
 
 
 def push_own_replies(request: PushMessagesRequest, state: LinkState) -> PushMessagesResponse:
-    """In the place of Flower's own."""
+    """Replaces Flower's own function."""
     for message in request.messages_list:
         told = message.metadata
         if told.src_node_id != request.node.node_id or not told.reply_to_message_id:
-            raise HTTPException(400, "A node sends its own replies and nothing else.")
+            raise HTTPException(400, "A node may send only its own replies.")
     return push_messages(request=request, state=state)
 
 
 def take_only_own_replies() -> None:
-    """From now on, in this process."""
+    """Accept only a node's own replies from now on, in this process."""
     substitute(fleet_handlers, "push_messages", push_own_replies)
 
 
 def refusal_of(headers: Headers) -> int | None:
-    """The status for a request that is too large or does not say how large it is."""
+    """The HTTP status for a request that is too large or does not state its size."""
     length = headers.get("content-length", "")
     if not length.isdecimal():
         return 411

@@ -1,8 +1,8 @@
-"""Flower's SuperLink with two doors: one for nodes, one for its operator.
+"""Flower's SuperLink with two addresses: one for nodes, one for its operator.
 
-On the public address only the paths of Flower's Fleet interface are answered. Its Control interface
-(hand in a run, register a node) and its Runtime interface (what a ServerApp asks for) are on a port
-of the loopback, where both want the secret of the operator.
+The public address answers only the paths of Flower's Fleet interface. The Control interface (submit
+a run, register a node) and the Runtime interface (for a ServerApp's requests) are on a loopback
+port and require the operator's secret.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FOR_NODES = frozenset(route.path for route in fleet.routes if isinstance(route, 
 
 
 class NodesOnly:
-    """The app as nodes see it: every path that is not of the Fleet interface is absent."""
+    """The app as nodes see it: only the paths of the Fleet interface exist."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -59,7 +59,12 @@ class NodesOnly:
             app = self.app if status is None else PlainTextResponse("", status_code=status)
             await app(scope, receive, send)
         elif scope["type"] == "http":
-            log(WARNING, "Refused %r from %s: not for nodes", scope["path"], scope["client"])
+            log(
+                WARNING,
+                "Refused %r from %s: this path is not for nodes",
+                scope["path"],
+                scope["client"],
+            )
             refusal = PlainTextResponse("Only nodes are served here.\n", status_code=404)
             await refusal(scope, receive, send)
         else:
@@ -67,7 +72,7 @@ class NodesOnly:
 
 
 class OperatorOnly(NoOpControlAuthnPlugin):
-    """Control requests must bear the operator's secret."""
+    """Control requests must carry the operator's secret."""
 
     def __init__(self, secret: bytes) -> None:
         super().__init__()
@@ -88,9 +93,9 @@ class OperatorOnly(NoOpControlAuthnPlugin):
 
 
 def superlink(secret: bytes, *, node_keys: bool) -> ASGIApp:
-    """Flower's app, whole."""
+    """The whole app of Flower's SuperLink."""
     for name in (FLWR_INTERNAL_GRPC_CONTROL_API, FLWR_INTERNAL_GRPC_FLEET_API):
-        os.environ.pop(name, None)  # would open further doors
+        os.environ.pop(name, None)  # these would open more addresses
     config = SuperLinkLifespanConfig(
         control_address="",
         health_server_address=None,
@@ -119,7 +124,7 @@ def superlink(secret: bytes, *, node_keys: bool) -> ASGIApp:
 
 
 async def serve(app: ASGIApp, control_port: int, **public: Any) -> None:
-    """Both doors, until a signal: the later server passes it on to the earlier."""
+    """Serve both addresses until a signal; the later server passes it on to the earlier."""
     logs = get_uvicorn_log_config(console_handler.level)
     at_nodes = uvicorn.Config(NodesOnly(app), log_config=logs, **public)
     at_home = uvicorn.Config(
@@ -134,8 +139,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--control-port", type=int, required=True)
     parser.add_argument("--secret-file", type=Path, required=True)
-    parser.add_argument("--certificates", type=Path, help="server.crt and server.key: TLS")
-    parser.add_argument("--node-keys", action="store_true", help="only registered nodes")
+    parser.add_argument(
+        "--certificates", type=Path, help="Folder with server.crt and server.key, for TLS."
+    )
+    parser.add_argument("--node-keys", action="store_true", help="Admit only registered nodes.")
     asked = parser.parse_args()
     tls: dict[str, Any] = {}
     if asked.certificates is not None:

@@ -1,6 +1,6 @@
-"""Flower's SuperNode, with an executor that can start nothing but this package's own app.
+"""Flower's SuperNode, with an executor that can start only the app of this package.
 
-Takes the words of `flower-supernode`, and a file for the secret that the two share.
+It takes the options of `flower-supernode`, and a file for the secret that the two share.
 """
 
 from __future__ import annotations

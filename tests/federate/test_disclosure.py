@@ -72,7 +72,9 @@ def test_the_features_of_one_of_ten_examples_are_not_as_plain(tmp_path: Path) ->
 
 
 def test_a_client_with_few_examples_does_not_even_introduce_itself(tmp_path: Path) -> None:
-    with pytest.raises(ScafflixError, match=r"clinic-5 trains on 5 examples.*the least is 10"):
+    with pytest.raises(
+        ScafflixError, match=r"clinic-5 trains on 5 examples.*at least 10 are needed"
+    ):
         clinic(tmp_path, 5)
     assert clinic(tmp_path, 10).learner.examples == 10
     assert clinic(tmp_path, 5, **{"min-examples": 5}).learner.examples == 5

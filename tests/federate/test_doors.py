@@ -123,7 +123,7 @@ def test_a_node_refuses_another_app_whatever_its_server_asks(other: Path, tmp_pa
         run = flwr_run(other, tmp_path / "home", address=address, insecure=True)
         assert node.poll() is None
     assert [mark.name for mark in (tmp_path / "marks").iterdir()] == ["server"]  # its own server
-    refusal = "Refused to run another app than scafflix's own"
+    refusal = "Refused to run an app other than scafflix's own"
     assert re.search(f"reply: .*{refusal}", run.stdout)
     assert refusal in (tmp_path / "node.log").read_text()
 
@@ -165,7 +165,7 @@ def test_the_operators_secret_is_asked_for() -> None:
 def test_an_app_is_ours_by_its_digest_and_not_by_its_name(other: Path) -> None:
     own_app.check(build_fab_from_disk(own_app.folder()))
     for fab in (build_fab_from_disk(other), b"", b"PK", os.urandom(100)):
-        with pytest.raises(own_app.OtherAppError, match="another app"):
+        with pytest.raises(own_app.OtherAppError, match="an app other than"):
             own_app.check(fab)
 
 

@@ -167,7 +167,7 @@ def test_a_stepsize_in_words_is_refused_where_no_theory_gives_one() -> None:
     config = DeployConfig(data="nodes", model="cnn", stepsize="common")
     with pytest.raises(sx.ScafflixError, match="for a network it must be a number above 0"):
         checked(config)
-    with pytest.raises(sx.ScafflixError, match="Client a knows no stepsize"):
+    with pytest.raises(sx.ScafflixError, match="Client a has no stepsize"):
         plan_run(config, new_roster(people))
 
 
@@ -230,7 +230,7 @@ def test_two_nodes_of_one_name_are_refused_before_a_run(
 ) -> None:
     config = settings(patience=1.0)
     twin = {**nodes, 105: nodes[100]}
-    with pytest.raises(sx.ScafflixError, match="2 nodes call themselves client-0"):
+    with pytest.raises(sx.ScafflixError, match="2 nodes use the client id client-0"):
         flower_server.run(grid_of(config, twin), config, tmp_path / "s", nodes=6, poll=0.0)
 
 

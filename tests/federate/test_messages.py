@@ -137,7 +137,9 @@ def test_too_few_replies_repeat_the_round_with_the_same_point_and_steps(folder: 
     assert again["clinic-1"].steps == first["clinic-1"].steps
     assert again["clinic-1"].point is first["clinic-1"].point
     assert not server.close()
-    with pytest.raises(sx.ScafflixError, match="Round 0 got 1 replies in 3 attempts and needs 4"):
+    with pytest.raises(
+        sx.ScafflixError, match="Round 0 got 1 of the 4 replies it needs, in 3 attempts"
+    ):
         server.close()
 
 
@@ -219,7 +221,7 @@ def test_a_state_put_back_from_before_the_last_commit_is_not_mistaken(folder: Pa
 def test_two_nodes_of_one_name_and_unlike_models_are_refused(folder: Path) -> None:
     hospitals = quadratic_hospitals(folder)
     people = list(fresh_roster(hospitals).introductions)
-    with pytest.raises(sx.ScafflixError, match="2 nodes call themselves clinic-0"):
+    with pytest.raises(sx.ScafflixError, match="2 nodes use the client id clinic-0"):
         new_roster([people[0], people[0]])
     other = people[1]._replace(layout="float64[7]")
     with pytest.raises(sx.ScafflixError, match="must be the same"):

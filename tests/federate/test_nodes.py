@@ -66,7 +66,7 @@ def test_labels_that_every_node_must_number_alike_are_asked_for(tmp_path: Path) 
     with pytest.raises(sx.ScafflixError, match="classes is empty"):
         node(DeployConfig(data="nodes"), tmp_path / "d.npz", tmp_path)
     np.savez(tmp_path / "d.npz", x=np.ones((4, 2)), y=np.array(["no", "yes"] * 2))
-    with pytest.raises(sx.ScafflixError, match="give all that any node may have as classes"):
+    with pytest.raises(sx.ScafflixError, match="classes must list all labels"):
         node(DeployConfig(data="nodes", model="dense", batch=1), tmp_path / "d.npz", tmp_path)
 
 

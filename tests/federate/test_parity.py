@@ -213,5 +213,5 @@ def test_a_network_with_cohorts_deployed_makes_the_models_of_the_simulator(
 
 def test_a_network_without_stepsize_is_refused_in_one_sentence() -> None:
     shy = Introduction("a", 1.0, 0.0, 0.0, 0.0, 3, "float32[2]", ())
-    with pytest.raises(sx.ScafflixError, match="Client a knows no stepsize"):
+    with pytest.raises(sx.ScafflixError, match="Client a has no stepsize"):
         advice([shy], Exact())

@@ -114,7 +114,7 @@ def test_a_secure_federation_keeps_the_keys_it_began_with(tmp_path: Path) -> Non
 
 def test_a_server_takes_public_keys_alone(tmp_path: Path) -> None:
     key = make_node_key(tmp_path, "clinic")
-    with pytest.raises(ScafflixError, match="no public key"):
+    with pytest.raises(ScafflixError, match="not a public key"):
         Link(tmp_path, 1, certificates=tmp_path, keys=[key])
 
 

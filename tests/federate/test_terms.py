@@ -80,11 +80,11 @@ def test_every_key_is_fixed_but_those_that_are_listed(tmp_path: Path) -> None:
 def test_a_server_goes_on_only_with_the_run_of_its_folder(tmp_path: Path) -> None:
     grid = clinics(settings(), tmp_path)
     deploy(grid, settings(), tmp_path)
-    with pytest.raises(sx.ScafflixError, match=r"l2 is 0.01, not 5.0; give another --out"):
+    with pytest.raises(sx.ScafflixError, match=r"l2 is 0.01, not 5.0; choose another --out"):
         deploy(grid, settings(l2=5.0), tmp_path)
     with pytest.raises(sx.ScafflixError, match="rounds is 2, but 3 rounds are closed"):
         deploy(grid, settings(rounds=2), tmp_path)
-    with pytest.raises(sx.ScafflixError, match="run is one of the clients clinic-0"):
+    with pytest.raises(sx.ScafflixError, match="clients of this run are clinic-0"):
         deploy(grid, settings(), tmp_path, order=["clinic-4", "clinic-3"])
     kept = Record.load(tmp_path / "server" / "record")
     assert (kept.config["l2"], kept.summary["rounds"]) == (0.01, 3)

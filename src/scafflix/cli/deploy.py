@@ -1,6 +1,6 @@
 """`scafflix deploy`: the same run in a Flower federation.
 
-Flower is an optional extra, imported only by a command that needs it.
+Flower is an optional extra; only the commands that need it import it.
 """
 
 from __future__ import annotations
@@ -26,23 +26,21 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The same run in a real federation, on Flower.", no_args_is_help=True)
 
 Config = Annotated[
-    Path, typer.Option("--config", help="A TOML file, as for scafflix run.", metavar="FILE")
+    Path, typer.Option("--config", help="TOML file, as for scafflix run.", metavar="FILE")
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Set a key of the configuration.", metavar="KEY=VALUE"),
+    typer.Option("--set", help="Set a configuration key.", metavar="KEY=VALUE"),
 ]
 Out = Annotated[
     Path,
     typer.Option(
-        "--out", help="Folder of the run; an unfinished run in it is continued.", metavar="DIR"
+        "--out", help="Folder for the run; an unfinished run in it is continued.", metavar="DIR"
     ),
 ]
 LearnerOption = Annotated[
     str | None,
-    typer.Option(
-        "--learner", help="A backend of your own.", metavar="FILE.py:FUNCTION|MODULE:FUNCTION"
-    ),
+    typer.Option("--learner", help="Your own backend.", metavar="FILE.py:FUNCTION|MODULE:FUNCTION"),
 ]
 NewEpoch = Annotated[
     bool,
@@ -79,7 +77,7 @@ def local(
     ] = None,
     learner: LearnerOption = None,
     secure: Annotated[
-        bool, typer.Option("--secure", help="Use TLS and node keys, made for this run.")
+        bool, typer.Option("--secure", help="Use TLS and node keys, created for this run.")
     ] = False,
     out: Out = Path("runs/deploy"),
     new_epoch: NewEpoch = False,
@@ -109,7 +107,7 @@ def local(
 @app.command()
 def server(
     config: Config,
-    nodes: Annotated[int, typer.Option("--nodes", help="Nodes to wait for.")],
+    nodes: Annotated[int, typer.Option("--nodes", help="Number of nodes to wait for.")],
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="Port to listen on.")] = 8000,
     certificates: Annotated[
@@ -119,7 +117,7 @@ def server(
     insecure: Annotated[bool, typer.Option("--insecure", help="Do not use TLS.")] = False,
     key: Annotated[
         list[Path] | None,
-        typer.Option("--key", help="Public key of a node to admit; if given, no other node is."),
+        typer.Option("--key", help="Public key of a node to admit; other nodes are then refused."),
     ] = None,
     out: Out = Path("runs/deploy"),
     new_epoch: NewEpoch = False,
@@ -127,7 +125,7 @@ def server(
     without: Without = None,
     assignments: Set = None,
 ) -> None:
-    """Run the server of a federation: wait for the nodes, run, write the record."""
+    """Run the server of a federation: wait for the nodes, train, and write the record."""
     _need_flower()
     if (certificates is None) != insecure:
         raise ScafflixError("Give either --certificates DIR (TLS) or --insecure.")
@@ -141,7 +139,7 @@ def server(
     from scafflix.models import MODELS, is_network
 
     read = _read(config, assignments)
-    # nodes may have a model of their own, under a name that only they know
+    # nodes may have their own model, under a name that only they know
     asked = checked(read, own=read.model not in MODELS and not is_network(read.model))
     check_sizes(asked, nodes)
     check_terms(out / "server", asked)
@@ -158,19 +156,25 @@ def server(
 
 @app.command()
 def node(
-    superlink: Annotated[str, typer.Option(help="The server, HOST:PORT.")],
-    client: Annotated[str, typer.Option(help="This client's id; it must never change.")],
-    data: Annotated[Path, typer.Option(help="Its examples: CSV, svmlight or npz.")],
-    folder: Annotated[Path, typer.Option(help="Folder for its state; keep it.", metavar="DIR")],
-    alpha: Annotated[float | None, typer.Option(help="Its own alpha.")] = None,
+    superlink: Annotated[str, typer.Option(help="Address of the server, HOST:PORT.")],
+    client: Annotated[str, typer.Option(help="Id of this client; it must never change.")],
+    data: Annotated[Path, typer.Option(help="File with its examples: CSV, svmlight or npz.")],
+    folder: Annotated[
+        Path, typer.Option(help="Folder for its state; do not delete it.", metavar="DIR")
+    ],
+    alpha: Annotated[
+        float | None, typer.Option(help="Its own alpha (default: from the configuration).")
+    ] = None,
     learner: LearnerOption = None,
     method: Annotated[
-        str | None, typer.Option(help="Your own method, if the run uses one: FILE.py:FUNCTION.")
+        str | None, typer.Option(help="Your own method (FILE.py:FUNCTION), if the run uses one.")
     ] = None,
     ca: Annotated[Path | None, typer.Option(help="The server's ca.crt, for TLS.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Do not use TLS.")] = False,
     key: Annotated[Path | None, typer.Option(help="This node's private key.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port for its own processes.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Local port for its own processes (default: any free port).")
+    ] = None,
     min_examples: Annotated[
         int | None,
         typer.Option(
@@ -178,7 +182,7 @@ def node(
         ),
     ] = None,
 ) -> None:
-    """Run one client: it waits for work until it is stopped. Its data stay on this machine."""
+    """Run one client, which waits for work until you stop it. Its data stay on this machine."""
     _need_flower()
     if (ca is None) != insecure:
         raise ScafflixError("Give either --ca FILE (TLS) or --insecure.")
@@ -213,13 +217,15 @@ def node(
 def keys(
     out: Annotated[Path, typer.Option("--out", help="Folder to write to.", metavar="DIR")],
     host: Annotated[
-        list[str] | None, typer.Option("--host", help="A name or address of the server.")
+        list[str] | None,
+        typer.Option("--host", help="Name or address of the server; may be repeated."),
     ] = None,
     client: Annotated[
-        list[str] | None, typer.Option("--client", help="A node to make a key for.")
+        list[str] | None,
+        typer.Option("--client", help="Client id of a node that needs a key; may be repeated."),
     ] = None,
 ) -> None:
-    """Make TLS certificates for a server, and keys for nodes."""
+    """Make TLS certificates for a server and keys for nodes."""
     _need_flower()
     from scafflix.federate.certificates import make_certificates, make_node_key
 
@@ -233,13 +239,13 @@ def keys(
 
 @contextmanager
 def _interruptible(out: Path) -> Iterator[None]:
-    """A run that is stopped is not lost, and what it started is stopped too."""
+    """On SIGINT or SIGTERM, let the run stop its processes, and say how to continue it."""
 
     asked: list[int] = []
 
     def stop(number: int, frame: Any) -> None:
         asked.append(number)
-        if len(asked) == 1:  # stopping is not to be interrupted: `timeout` sends two
+        if len(asked) == 1:  # do not interrupt the stopping: `timeout` sends two signals
             raise KeyboardInterrupt
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -254,7 +260,7 @@ def _interruptible(out: Path) -> Iterator[None]:
 
 
 def _findable(learner: str) -> str:
-    """A file's name as a process elsewhere finds it."""
+    """The name with an absolute path, so that a process in another folder finds the file."""
     module, _, function = learner.rpartition(":")
     if not module or not function:
         raise ScafflixError(f"learner is {learner!r}; give FILE.py:FUNCTION or MODULE:FUNCTION.")

@@ -1,5 +1,5 @@
 """The same methods in a real federation: durable private state, exactly-once control variates.
 
-The cores (`client`, `server`) know no transport; `flower_client` and `flower_server` put them on
-Flower, an optional extra, which nothing else here imports.
+The cores (`client`, `server`) do not depend on a transport; `flower_client` and `flower_server` run
+them on Flower, an optional extra.
 """

@@ -1,4 +1,4 @@
-"""What clients may claim of themselves: every weight, p and K follow from it."""
+"""Limits on what clients may claim about themselves, since weights, p and K depend on it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SLACK = 1 + 1e-9  # for rounding in products of constants
 
 
 class Bounds(NamedTuple):
-    """The operator's."""
+    """The limits that the operator sets."""
 
-    weight: float = 1000.0  # of a client in the average, times the median of all
-    steps: float = 1000.0  # of a round in expectation, 1/p
+    weight: float = 1000.0  # largest weight of a client, as a multiple of the median
+    steps: float = 1000.0  # largest expected number of local steps per round, 1/p
 
 
 def problem_with_introduction(one: Introduction) -> Fault | None:
-    """What is wrong with what one client says, whatever the others say."""
+    """What is wrong with one client's introduction, regardless of the other clients."""
     wrong = fault_of(one)
     if wrong is not None:
         return wrong
@@ -35,13 +35,13 @@ def problem_with_introduction(one: Introduction) -> Fault | None:
             "range",
             f"its gamma is {one.gamma:g}, its gamma_mu {one.gamma_mu:g} and its gamma_L "
             f"{one.gamma_L:g}; gamma and gamma_L must be above 0 and gamma_mu at most gamma_L, or "
-            "all three 0.",
+            "all three must be 0.",
         )
     return None
 
 
 def problem_with_change(one: Introduction, began: Introduction) -> Fault | None:
-    """What a client says otherwise than at the start of the run, rounding aside."""
+    """What a client claims differently from the start of the run, apart from rounding."""
     for name in ("alpha", "gamma", "gamma_mu", "gamma_L", "examples", "layout"):
         mine, first = getattr(one, name), getattr(began, name)
         same = mine == first if name == "layout" else math.isclose(mine, first, rel_tol=1e-6)
@@ -52,17 +52,17 @@ def problem_with_change(one: Introduction, began: Introduction) -> Fault | None:
 
 
 def check_alike(people: Sequence[Introduction]) -> None:
-    """Either every client has constants or none: one without would choose for all."""
+    """Either all clients have constants or none do: one without would decide for all."""
     without = [one.client for one in people if not one.gamma]
     if 0 < len(without) < len(people):
         raise ScafflixError(
-            f"Client {without[0]} knows no stepsize, but {len(people) - len(without)} others do; "
-            "give all nodes the same model, or leave that client out."
+            f"Client {without[0]} has no stepsize, but {len(people) - len(without)} others do; "
+            "use the same model on all nodes, or leave that client out."
         )
 
 
 def check_weights(people: Sequence[Introduction], method: Method, bounds: Bounds) -> None:
-    """Refuse a client that would have far more to say than the others, or make all steps tiny."""
+    """Refuse a client that would far outweigh the others, or make every step tiny."""
     gamma = np.asarray(method.gamma, float)
     nowhere = Vector((np.zeros(1),))
 
@@ -82,18 +82,18 @@ def check_weights(people: Sequence[Introduction], method: Method, bounds: Bounds
                 raise ScafflixError(
                     f"Client {one.client} introduced itself with alpha {one.alpha:g}, gamma "
                     f"{one.gamma:g} and gamma_L {one.gamma_L:g}, which implies {what} {value:.4g}; "
-                    f"at most {bounds.weight:g} times the median {usual:.4g} is allowed: leave "
+                    f"at most {bounds.weight:g} times the median {usual:.4g} is allowed; leave "
                     "that client out, or raise largest_weight."
                 )
 
 
 def check_steps(people: Sequence[Introduction], p: float, bounds: Bounds) -> None:
-    """Refuse constants that ask everybody for very long rounds."""
+    """Refuse constants that would make every round very long."""
     if p * bounds.steps * SLACK < 1:
         one = min(people, key=lambda one: one.gamma_mu / one.gamma_L)
         steps = f"{1 / p:.6g}" if p else "endless"
         raise ScafflixError(
             f"Client {one.client} introduced itself with gamma_mu {one.gamma_mu:g} and gamma_L "
-            f"{one.gamma_L:g}, which implies {steps} local steps a round; at most "
-            f"{bounds.steps:g} are allowed: leave that client out, raise largest_steps, or give p."
+            f"{one.gamma_L:g}, which implies {steps} local steps per round; at most "
+            f"{bounds.steps:g} are allowed; leave that client out, raise largest_steps, or set p."
         )

@@ -1,8 +1,8 @@
-"""TLS certificates and node keys for a federation of one's own.
+"""TLS certificates and node keys for your own federation.
 
-`authority.key` signs and stays with the operator; `ca.crt` goes to every node; `server.crt` and
-`server.key` to the server; each node's private key to that node alone, its public key to the
-server, which then knows the node.
+`authority.key` signs certificates and stays with the operator. `ca.crt` goes to every node, and
+`server.crt` and `server.key` go to the server. Each node's private key goes to that node only; its
+public key goes to the server, which recognizes the node by it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LOOPBACK = ("localhost", "127.0.0.1")
 
 
 def make_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> Path:
-    """An authority of one's own, and a certificate for the server under these names.
+    """Make a new certificate authority, and a server certificate for these host names.
 
-    It holds on the server's own machine too, where the job is handed in.
+    The certificate is also valid on the server's own machine, where jobs are submitted.
     """
     if not hosts:
-        raise ScafflixError("hosts is empty; give the names or addresses of the server.")
+        raise ScafflixError("hosts is empty; give at least one name or address of the server.")
     durable.new_folder(folder)
     _refuse_to_replace(folder / "ca.crt")
     authority, server = ec.generate_private_key(ec.SECP384R1()), _new_key()
@@ -59,7 +59,7 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> P
 
 
 def make_node_key(folder: Path, name: str) -> Path:
-    """A node's private key; the public one lies beside it with the ending `.pub`."""
+    """Make a node's private key; the public key is next to it, with the suffix `.pub`."""
     path = durable.new_folder(folder) / checked_name(name)
     _refuse_to_replace(path)
     key = _new_key()
@@ -75,7 +75,9 @@ def _new_key() -> ec.EllipticCurvePrivateKey:
 
 def _refuse_to_replace(path: Path) -> None:
     if path.exists():
-        raise ScafflixError(f"{path} exists; remove it if nobody relies on it, or give another.")
+        raise ScafflixError(
+            f"{path} already exists; choose another folder, or remove it if nobody uses it."
+        )
 
 
 def _name(common: str) -> x509.Name:
@@ -110,7 +112,7 @@ def _certificate(
 def _write_key(
     path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat
 ) -> None:
-    """Readable by its owner alone."""
+    """Write a key that only its owner can read."""
     content = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
     with private.open_file(path, "xb") as file:
         file.write(content)

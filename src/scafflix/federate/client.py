@@ -1,11 +1,11 @@
-"""One client: trains, keeps its upload until it knows its fate, commits exactly once.
+"""One client: it trains, keeps its upload until it knows the outcome, and commits exactly once.
 
-The rule. An upload is *pending* from the moment it is stored until a message of a later round
-says which round's average last held an upload of this client. If it is the pending one, the
-control variate advances with that average; if not, the upload was in no average and is dropped.
-Either way sum_i alpha_i h_i stays 0. The new pending upload and the settled state are one file,
-replaced at once before the reply leaves: a crash before it repeats the work, a crash after it
-repeats the reply.
+The rule: an upload is *pending* from the moment it is stored until a message from a later round
+says which round's average last included an upload of this client. If that is the pending upload,
+the control variate advances with that average. If not, the upload was in no average and is dropped.
+Either way sum_i alpha_i h_i stays 0. The new pending upload and the settled state are in one file,
+which is replaced atomically before the reply is sent: after an earlier crash the work is repeated,
+after a later crash only the reply is.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ALONE = "alone"  # the name of the run of a client with alpha_i = 0, which takes
 
 
 class RefusedError(ScafflixError):
-    """A message that is not done, with the kind by which it is counted."""
+    """A message that the client refuses, and the kind under which the refusal is counted."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
@@ -60,7 +60,7 @@ class RefusedError(ScafflixError):
 
 
 class ClientCore:
-    """A client with its own id, data, x_i* and folder. It holds nothing that is not on disk."""
+    """A client with its own id, data, x_i* and folder. Everything it must remember is on disk."""
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class ClientCore:
     ) -> None:
         self.name = checked_name(name)
         if not 0 <= alpha <= 1:
-            raise ScafflixError(f"alpha is {alpha}; it must lie between 0 and 1.")
+            raise ScafflixError(f"alpha is {alpha}; it must be between 0 and 1.")
         self.alpha = float(alpha)
         self.learner, self.examples = learner, learner.examples
         self.folder = durable.new_folder(folder / self.name)
         self.hook = hook
-        self.users_method = users_method  # one that is not of this package
+        self.users_method = users_method  # a method from outside this package
         self._start = learner.start()
         self.layout = layout_of(self._start.tree)
         self._double = all(leaf.dtype == np.float64 for leaf in self._start.tree)
@@ -86,7 +86,7 @@ class ClientCore:
 
     @property
     def x_star(self) -> Vector | None:
-        """The local optimum, found once and kept; nobody needs it where alpha_i = 1."""
+        """The local optimum, found once and kept; not needed where alpha_i = 1."""
         if self.alpha < 1 and self._x_star is None:
             path = self.folder / f"optimum{durable.SUFFIX}"
             found = durable.read(path)
@@ -99,7 +99,7 @@ class ClientCore:
         return self._x_star
 
     def handle(self, message: Request) -> Reply:
-        """The reply to any message; the same message twice has the same effect as once."""
+        """Reply to any message; a repeated message has no further effect."""
         if isinstance(message, Hello):
             return self.introduce(message)
         try:
@@ -117,9 +117,9 @@ class ClientCore:
             return Refusal(*place, kind, f"Client {self.name}: {error}")
 
     def introduce(self, message: Hello) -> Introduction:
-        """Who this is and what the server weighs and plans with.
+        """This client's id, and what the server needs for weights and planning.
 
-        With alpha_i = 0 nothing more is asked of it, and x_i* is the model it takes home.
+        With alpha_i = 0 it is asked for nothing more, and takes home x_i*.
         """
         scales, start = self.learner.scales, self.learner.start()
         if self.alpha == 0:
@@ -139,7 +139,7 @@ class ClientCore:
         )
 
     def control(self, message: Train | Evaluate) -> Vector | None:
-        """h_i as it stands, in Scafflix's scale: for the owner of the node, never sent."""
+        """The current h_i, in Scafflix's scale: for the node's owner, never sent."""
         method, client = self._method(message)
         kept = client_state.load(self._path(message.run), self._fresh_state(method, client))
         state = self._fresh_state(method, client) if kept is None else kept.state
@@ -150,7 +150,8 @@ class ClientCore:
         kept = self._memory(message, method, client)
         if message.round < kept.latest:
             raise RefusedError(
-                "stale", f"round {message.round} is over; round {kept.latest} was trained for."
+                "stale",
+                f"round {message.round} is over; round {kept.latest} has already been trained.",
             )
         if kept.pending is not None and message.round == kept.pending.round:
             return self._upload(message, kept, kept.pending)
@@ -180,7 +181,7 @@ class ClientCore:
         return self._upload(message, kept, pending)
 
     def _gradient(self, message: Train, points: Points, step: int) -> Points:
-        """Line 8: at one point or several, on the same sample."""
+        """Line 8: gradients at one or several points, on the same sample."""
         place = Place(
             seed=message.seed,
             round=message.round,
@@ -202,7 +203,7 @@ class ClientCore:
         return jax.random.fold_in(key, message.number)
 
     def _sent(self, method: Method, name: str, arrays: Arrays) -> Any:
-        """What the server's arrays stand for."""
+        """The server's arrays, in the method's own structure."""
         leaves, form = jax.tree.flatten(method.broadcast(method.init_server(self._start)))
         wrong = problem_with_arrays(name, arrays, layout_of(leaves))
         if wrong is not None:
@@ -210,7 +211,7 @@ class ClientCore:
         return jax.tree.unflatten(form, arrays)
 
     def _local(self, method: Method, client: Client, state: Any, sent: Any, kept: Arrays) -> Any:
-        """Where local steps had led, in the form of the method's."""
+        """The stored result of the local steps, in the method's own structure."""
         form = jax.tree.structure(method.begin(client, state, sent))
         return jax.tree.unflatten(form, kept)
 
@@ -232,7 +233,7 @@ class ClientCore:
         )
 
     def _evaluate(self, message: Evaluate) -> Evaluation:
-        """Settle what is pending at the end of a run, and keep the model to take home."""
+        """Settle the pending upload at the end of a run, and save this client's own model."""
         method, client = self._method(message)
         kept = self._memory(message, method, client)
         wrong = problem_with_arrays("point", message.point, self.layout)
@@ -261,7 +262,7 @@ class ClientCore:
     def _settle(
         self, message: Train | Evaluate, kept: Memory, method: Method, client: Client
     ) -> Memory:
-        """Line 13 for the pending upload if it was in an average; else forget it."""
+        """Line 13 for the pending upload if it was in an average; otherwise drop it."""
         pending = kept.pending
         if pending is not None and pending.round == message.included:
             following = isinstance(message, Train) and message.round == message.included + 1
@@ -276,13 +277,13 @@ class ClientCore:
             return kept._replace(pending=None)
         raise RefusedError(
             "lost",
-            f"the server counts an upload of round {message.included}, of which nothing is "
-            f"remembered here (last committed: {_round(kept.committed)}); put back the folder "
-            f"{self.folder}, or have the server restore it from its mirror, or start a new epoch.",
+            f"the server has averaged an upload of round {message.included} that is not stored "
+            f"here (last committed: {_round(kept.committed)}); put back the folder {self.folder}, "
+            "let the server restore the state from its mirror, or start a new epoch.",
         )
 
     def _memory(self, message: Train | Evaluate, method: Method, client: Client) -> Memory:
-        """What is remembered, in the epoch of the message."""
+        """What this client remembers, in the epoch of the message."""
         template = self._fresh_state(method, client)
         fresh = Memory(message.method, message.epoch, template)
         try:
@@ -293,10 +294,12 @@ class ClientCore:
             kept = None
         if kept is not None and kept.method != message.method:
             raise RefusedError(
-                "method", f"this run is one of {kept.method}, not of {message.method}."
+                "method", f"this run uses the method {kept.method}, not {message.method}."
             )
         if kept is not None and message.epoch < kept.epoch:
-            raise RefusedError("stale", f"epoch {message.epoch} is over; this is {kept.epoch}.")
+            raise RefusedError(
+                "stale", f"epoch {message.epoch} is over; this is epoch {kept.epoch}."
+            )
         if kept is None or message.epoch > kept.epoch:
             kept = fresh
         if message.restored and message.round >= kept.latest:
@@ -319,7 +322,7 @@ class ClientCore:
         return self.folder / f"{checked_name(run)}{durable.SUFFIX}"
 
     def model_path(self, run: str) -> Path:
-        """Where the model that the client takes home is kept."""
+        """The file of this client's own model."""
         return self.folder / f"{checked_name(run)}-model{durable.SUFFIX}"
 
 

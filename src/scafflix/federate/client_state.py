@@ -1,4 +1,4 @@
-"""What a client remembers between messages, in one file: all of it changes or nothing does."""
+"""What a client remembers between messages, in one file that is replaced atomically."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ from scafflix.core.durable import Arrays, Hook
 from scafflix.core.errors import ScafflixError
 from scafflix.federate.messages import NONE
 
-ADVICE = (
-    " Move it away; a client without its state comes back by the server's mirror or a new epoch."
-)
+ADVICE = " Move it away; the client can then rejoin through the server's mirror or a new epoch."
 
 
 class Pending(NamedTuple):
-    """An upload whose fate is not known: in the average of its round, or in none."""
+    """An upload that may or may not have been averaged: the client does not know yet."""
 
     round: int
     steps: int  # K
     receipt: str
     weight: float
     loss: float | None
-    local: Arrays  # where its steps led
-    sent: Arrays  # from what; empty for a method that remembers nothing
+    local: Arrays  # the result of its steps
+    sent: Arrays  # the point it started from; empty if the method keeps no state
 
 
 class Memory(NamedTuple):
@@ -35,13 +33,13 @@ class Memory(NamedTuple):
     method: str
     epoch: int
     state: Any  # the method's private state, such as h_i
-    committed: int = NONE  # the last round that the state has taken in
+    committed: int = NONE  # the last round committed to the state
     latest: int = NONE  # the last round trained for
     pending: Pending | None = None
 
 
 def save(path: Path, memory: Memory, hook: Hook) -> None:
-    """Replace what is remembered."""
+    """Replace the stored memory."""
     pending = memory.pending
     facts = {
         "method": memory.method,
@@ -56,7 +54,7 @@ def save(path: Path, memory: Memory, hook: Hook) -> None:
 
 
 def load(path: Path, template: Any) -> Memory | None:
-    """What is remembered of a run, with the state in the form of the template; None: nothing."""
+    """The memory of a run, with the state structured like the template; None if there is none."""
     found = durable.read(path, ADVICE)
     if found is None:
         return None
@@ -82,5 +80,7 @@ def state_from(arrays: Arrays, template: Any) -> Any:
     leaves, structure = jax.tree.flatten(template)
     shapes = [(a.shape, a.dtype) for a in leaves]
     if [(a.shape, a.dtype) for a in arrays] != shapes:
-        raise ScafflixError("The restored state does not have the shape of this method's state.")
+        raise ScafflixError(
+            "The restored state does not have the shapes and types of this method's state."
+        )
     return jax.tree.unflatten(structure, arrays)

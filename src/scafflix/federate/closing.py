@@ -1,4 +1,4 @@
-"""The end of a run: every client settles its last upload, reports, and takes its model home."""
+"""The end of a run: every client settles its last upload, reports, and saves its model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scafflix.federate.server import ServerCore
 
 
 class Farewell:
-    """What clients say of the final model; an `Exchange`, as a round is."""
+    """The clients' reports on the final model; an `Asking`, like a round."""
 
     def __init__(self, core: ServerCore) -> None:
         self.core = core
@@ -21,7 +21,7 @@ class Farewell:
         return [name for name in self.core.names if name not in self.evaluations]
 
     def requests(self) -> dict[str, Evaluate]:
-        """To everybody who has not answered yet."""
+        """A message to each client that has not answered yet."""
         return {name: self.request(name) for name in self.unsettled}
 
     def request(self, name: str) -> Evaluate:
@@ -32,7 +32,7 @@ class Farewell:
         return message
 
     def receive(self, sender: str, reply: Any) -> bool:
-        """Take in an answer; whether to ask again."""
+        """Take in an answer; return whether to ask again."""
         core = self.core
         if isinstance(reply, Refusal):
             return core.receive_refusal(sender, reply)
@@ -49,10 +49,14 @@ class Farewell:
 
     def _problem_with(self, sender: str, reply: Any) -> Fault | None:
         if not isinstance(reply, Evaluation):
-            return Fault("type", f"a {type(reply).__name__} came as reply.")
+            return Fault(
+                "type", f"its reply is of type {type(reply).__name__}; it must be Evaluation."
+            )
         if reply.client != sender or sender not in self.core.clients:
-            return Fault("unknown_client", f"it calls itself {reply.client!r}.")
+            return Fault("unknown_client", f"its reply is in the name of {reply.client!r}.")
         place = (reply.run, reply.epoch, reply.round)
         if place != (self.core.run, self.core.epoch, self.core.round):
-            return Fault("round", f"it is for round {reply.round}; this is {self.core.round}.")
+            return Fault(
+                "round", f"its reply is for round {reply.round}; this is round {self.core.round}."
+            )
         return fault_of(reply)

@@ -1,4 +1,4 @@
-"""The configuration of a real run: that of a simulation, and a few keys more."""
+"""The configuration of a real run: that of a simulation, plus a few keys."""
 
 from __future__ import annotations
 
@@ -23,32 +23,33 @@ from scafflix.simulate.cohorts import BLOW_UP
 class DeployConfig(RunConfig):
     """One run in a federation."""
 
-    minimum: int | None = key("Replies without which a round is repeated; else half.", None)
-    attempts: int = key("Attempts at a round before the server gives up.", 5)
+    minimum: int | None = key("Replies needed, or the round is repeated (default: half).", None)
+    attempts: int = key("Attempts per round before the server gives up.", 5)
     patience: float = key("Seconds to wait for the replies to a round.", 600.0)
-    mirror: bool = key("Keep every client's control variate on the server too.", False)
+    mirror: bool = key("Keep a copy of every client's control variate on the server.", False)
     far: float = key(
-        "Refuse an upload that lies so many times further from the model than was usual; 0: none.",
+        "Refuse uploads this many times further from the model than usual (0: never).",
         100.0,
     )
     blow_up: float = key(
-        "Stop when the clients' objective is so many times that of the start; 0: never.", BLOW_UP
+        "Stop when the clients' objective reaches this multiple of its first value (0: never).",
+        BLOW_UP,
     )
-    checkpoints: int = key("Rounds to which --from can go back, beside the best one.", 5)
-    largest_weight: float = key("Largest weight of a client, times the median of all.", 1000.0)
+    checkpoints: int = key("Number of recent rounds to keep for --from, besides the best one.", 5)
+    largest_weight: float = key("Largest weight of a client, as a multiple of the median.", 1000.0)
     largest_steps: float = key(
-        "Most local steps of a round, in expectation, that clients' constants may ask for.", 1000.0
+        "Largest expected number of local steps per round that clients may ask for.", 1000.0
     )
-    classes: tuple[Any, ...] = key("All labels that any node may have.", ())
+    classes: tuple[Any, ...] = key("All labels that occur at any node.", ())
 
 
 def text_of(config: DeployConfig) -> str:
-    """As TOML, to be sent to the nodes."""
+    """The configuration as TOML, to send to the nodes."""
     return tomli_w.dumps({name: value for name, value in plain(config).items() if value != []})
 
 
 def config_from(text: str) -> DeployConfig:
-    """From TOML, as `text_of` writes it."""
+    """Read the TOML that `text_of` writes."""
     try:
         values: Mapping[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -59,8 +60,8 @@ def config_from(text: str) -> DeployConfig:
 
 
 def checked(config: DeployConfig, own: bool = False) -> DeployConfig:
-    """Refuse what a federation cannot do and what no data can mend; write out the defaults of
-    networks. A model of one's own is a network, by whatever name."""
+    """Refuse what a federation cannot do and what is wrong with any data; fill in the defaults of
+    networks. A user's own model counts as a network, whatever its name."""
     _check_possible(config)
     refusals.check_read(config, network=own or is_network(config.model))
     if own:
@@ -77,13 +78,15 @@ def _check_possible(config: DeployConfig) -> None:
     if config.noise:
         raise ScafflixError("noise is for simulations; leave it out.")
     if config.epsilon is not None:
-        raise ScafflixError("epsilon needs the optimum, which nobody knows here; leave it out.")
+        raise ScafflixError(
+            "epsilon needs the optimum, which is unknown in a federation; leave it out."
+        )
     if config.individual or config.optima == "warm":
-        raise ScafflixError("individual and optima warm are for simulations; leave them out.")
+        raise ScafflixError("individual and optima = warm are for simulations; leave them out.")
 
 
 def check_sizes(config: DeployConfig, clients: int) -> None:
-    """Refuse, before anything starts, rounds that so many clients cannot make."""
+    """Before anything starts, refuse sizes that do not fit this number of clients."""
     if not clients:
         return  # every alpha is 0: there is no round
     Settings(
@@ -96,7 +99,7 @@ def check_sizes(config: DeployConfig, clients: int) -> None:
 
 
 def names_from(text: str) -> list[str]:
-    """A list of client ids from JSON; empty for no wish."""
+    """A list of client ids from JSON; empty if none are given."""
     found = json.loads(text) if text else []
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         raise ScafflixError("roster must be a JSON list of client ids.")
@@ -104,8 +107,8 @@ def names_from(text: str) -> list[str]:
 
 
 def keys_from(text: str) -> dict[str, int]:
-    """The node that holds each client's key, from JSON; empty where nodes have no keys."""
+    """The node that holds each client's key, from JSON; empty if nodes have no keys."""
     found = json.loads(text) if text else {}
     if not isinstance(found, dict) or not all(isinstance(node, int) for node in found.values()):
-        raise ScafflixError("keys must be a JSON object of client ids and numbers of nodes.")
+        raise ScafflixError("keys must be a JSON object that maps client ids to node numbers.")
     return found

@@ -1,4 +1,4 @@
-"""The server's side as processes: a SuperLink, and a job handed in to it."""
+"""The server's processes: a SuperLink, and a job submitted to it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ REGISTERED = re.compile(r'"node-id": "?(\d+)')
 class Link:
     """A SuperLink on this machine; nodes anywhere.
 
-    Nodes reach it at `host`:`port`, where nothing else is served; runs are handed in on a port of
-    the loopback, with a secret that is in a file for the user of this process alone.
+    Nodes connect to `host`:`port`, which serves nothing else. Runs are submitted on a loopback
+    port, with a secret from a file that only the user of this process can read.
 
-    `certificates` is a folder with ca.crt, server.crt and server.key: TLS. With `keys`, only
-    nodes with one of these public keys are let in, each as the client that its key is named after:
-    CLIENT.pub.
+    `certificates` is a folder with ca.crt, server.crt and server.key, for TLS. With `keys`, only
+    nodes with one of these public keys are admitted, each as the client its key is named after
+    (CLIENT.pub).
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class Link:
         self.folder, self.host, self.port = folder.absolute(), host, port
         self.certificates, self.keys = certificates and certificates.absolute(), keys
         if keys and certificates is None:
-            raise ScafflixError("Node keys need TLS; give certificates too.")
+            raise ScafflixError("Node keys need TLS; give --certificates too.")
         for key in keys:
             if key.suffix != ".pub":
-                raise ScafflixError(f"{key} is no public key; give CLIENT.pub.")
-        self.control = ""  # where runs are handed in, once it is up
+                raise ScafflixError(f"{key} is not a public key; give a file named CLIENT.pub.")
+        self.control = ""  # where runs are submitted, once it is up
         self.nodes: dict[str, int] = {}  # client -> the node that Flower knows by its key
         for name in ("logs", "flower", "cache", "server"):
             durable.new_folder(self.folder / name)
@@ -61,7 +61,7 @@ class Link:
         self.processes = Processes(self.folder / "logs", variables)
 
     def start(self) -> None:
-        """Up and ready; known nodes are registered."""
+        """Start the SuperLink, wait until it is ready, and register the node keys."""
         control, secret = free_port(), self.folder / "flower" / "secret"
         self.control = f"127.0.0.1:{control}"
         words = ["--host", self.host, "--port", str(self.port), "--control-port", str(control)]
@@ -78,7 +78,7 @@ class Link:
             self.nodes[key.stem] = self._register(key)
 
     def _let_in(self, address: str, secret: str) -> None:
-        """Tell Flower's commands, when they are run in this folder, where to go and with what."""
+        """Give Flower's commands, when run in this folder, the address and the secret."""
         link = {"superlink": {"default": NAME, NAME: {"address": address, "insecure": True}}}
         (self.folder / "flower" / "config.toml").write_text(tomli_w.dumps(link))
         known = {"authn-type": "oidc", "oidc-access-token": secret, "oidc-refresh-token": secret}
@@ -86,12 +86,12 @@ class Link:
             f"flower.account-auth.{address}.{name}": b64encode(value.encode()).decode()
             for name, value in known.items()
         }
-        # JSON, which is YAML
+        # JSON is valid YAML
         write_for_owner(self.folder / "flower" / "credentials.yaml", json.dumps(stored))
 
     @property
     def _near(self) -> str:
-        """How this machine reaches it itself."""
+        """The address at which this machine reaches the SuperLink."""
         return "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
 
     def _register(self, key: Path) -> int:
@@ -106,7 +106,7 @@ class Link:
         found = REGISTERED.search(told)
         if found is None:
             why = " ".join(told.split())[-500:]
-            raise ScafflixError(f"The node key {key} was not registered: {why}")
+            raise ScafflixError(f"The node key {key} could not be registered: {why}")
         return int(found[1])
 
     def run(
@@ -118,7 +118,7 @@ class Link:
         restart: Restart = AS_IT_STOPPED,
         progress: Progress | None = None,
     ) -> Record:
-        """Hand in the job and follow it to its end."""
+        """Submit the job and follow it to its end."""
         server, name = self.folder / "server", secrets.token_hex(8)
         asked = {
             "job": name,
@@ -153,8 +153,8 @@ class Link:
         if not status.finished:
             why = self.processes.last_words("job")
             raise ScafflixError(
-                f"The run did not finish: {why.rstrip('.')}. Give the same command again to go on "
-                "from its last round."
+                f"The run did not finish: {why.rstrip('.')}; run the same command again to "
+                "continue after its last round."
             )
         return Record.load(server / "record")
 
@@ -162,7 +162,7 @@ class Link:
 def node_words(
     superlink: str, settings: Path, port: int, ca: Path | None = None, key: Path | None = None
 ) -> list[str]:
-    """The command line of a SuperNode, whose own settings are in a TOML file."""
+    """The command line of a SuperNode that reads its settings from a TOML file."""
     words = command("supernode", "--superlink", superlink, "--port", str(port))
     words += ["--node-config", str(settings), "--secret-file", str(settings.with_suffix(".secret"))]
     words += ["--insecure"] if ca is None else ["--root-certificates", str(ca)]

@@ -29,14 +29,16 @@ from scafflix.simulate.run import start_point
 def targets_of(
     federation: Federation, model: LinearModel, classes: tuple[str | float, ...] | None
 ) -> Targets | None:
-    """The labels' meaning where it is agreed on beforehand: a node may lack a class."""
+    """The labels' meaning if it is agreed in advance, since a node may lack a class."""
     if classes is None:
         return None
     labels = np.concatenate([part.labels for part in federation.parts.values()])
     agreed = np.array(classes).astype(labels.dtype)
     unknown = np.setdiff1d(labels, agreed)
     if len(unknown):
-        raise ScafflixError(f"A label is {unknown[0]}, which is not among the classes {classes}.")
+        raise ScafflixError(
+            f"A label is {unknown[0]}, which is not among the classes {classes}; add it to classes."
+        )
     made = model.encode(np.concatenate([labels, agreed]))
     return made._replace(values=made.values[: len(labels)])
 
@@ -76,7 +78,7 @@ class ConvexLearner:
     @in_float64
     def scales(self) -> Scales:
         constants, nowhere = self.problem.constants, np.zeros((1, *self.problem.shape))
-        # C_i belongs to the optimum, which no node knows; A_i does not depend on the point
+        # C_i depends on the optimum, which no node knows; A_i does not depend on the point
         A, _ = self._gradient.expected_smoothness(self.problem, constants, lambda: nowhere)
         advice = theory.advise(np.ones(1), constants, self._gradient, A, np.zeros(1))
         gamma, mu, L = advice.gamma[0], constants.mu[0], constants.L[0]
@@ -112,7 +114,7 @@ class ConvexLearner:
 
 
 def _rows(size: int, losses: Losses, place: Place) -> NDArray[Any]:
-    """The rows that the simulator draws for this client at this step."""
+    """The rows that the simulator would draw for this client at this step."""
     drawn = jax.random.randint(client_key(place), (size,), 0, losses.counts[0], dtype=np.int32)
     return np.asarray(losses.first[0] + drawn)
 

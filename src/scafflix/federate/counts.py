@@ -1,4 +1,4 @@
-"""What a server counts: what went wrong, by kind and by client, and the bits of models sent."""
+"""The server's counts: problems by kind and by client, and the bits of models sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOG = logging.getLogger("scafflix.federate")
 
 
 def _printable(record: logging.LogRecord) -> bool:
-    """One line that a terminal does not obey, whatever a client wrote."""
+    """Make the record one printable line, without terminal escapes, whatever a client wrote."""
     record.msg, record.args = one_line(record.getMessage()), ()
     return True
 
@@ -23,7 +23,7 @@ LOG.addFilter(_printable)
 
 
 class Tally:
-    """Of a whole run; `recent` is of the open round alone."""
+    """Counts of a whole run; `recent` covers only the open round."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -32,27 +32,27 @@ class Tally:
         self.bits_up = self.bits_down = 0
 
     def refuse(self, round: int, sender: str, wrong: Fault) -> None:
-        """Count a message that is refused, and say whose it was."""
+        """Count a refused message, and log who sent it."""
         self.counts["refused"] += 1
         self.refused_of[sender] += 1
         self.note(round, sender, wrong)
 
     def note(self, round: int, sender: str, wrong: Fault) -> None:
-        """Count a trouble and log it with the client's name."""
+        """Count a problem, and log it with the client's name."""
         self.counts[wrong.kind] += 1
         self.recent[f"{sender}: {wrong.kind}"] += 1
         LOG.warning("round %d, client %s: %s: %s", round, sender, wrong.kind, wrong.reason)
 
     def sent(self, *points: Arrays) -> None:
-        """Models on their way to a client."""
+        """Count models sent to a client."""
         self.bits_down += _bits(points)
 
     def received(self, *points: Arrays) -> None:
-        """Models that came from a client."""
+        """Count models received from a client."""
         self.bits_up += _bits(points)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """The counts as plain values, for JSON."""
         return {
             "counts": dict(self.counts),
             "refused_of": dict(self.refused_of),
@@ -61,7 +61,7 @@ class Tally:
 
     @staticmethod
     def of(plain: dict[str, Any]) -> Tally:
-        """What `plain` wrote."""
+        """Read back what `plain` returned."""
         made = Tally()
         made.counts, made.refused_of = Counter(plain["counts"]), Counter(plain["refused_of"])
         made.bits_up, made.bits_down = plain["bits"]

@@ -1,8 +1,8 @@
-"""A local optimum by stochastic gradients, stopped early, for a backend of the user's own.
+"""A local optimum by stochastic gradients with early stopping, for a user's own backend.
 
-The rule of `personalization.optima` for one client whose gradients no compiler sees: from the
-common start, until the validation loss has not fallen for a while; without a stepsize, the best of
-a grid.
+This is the rule of `personalization.optima` for one client whose gradients are not compiled: start
+from the common point and stop once the validation loss has not fallen for a while. If no stepsize
+is given, take the best of a grid.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Look = Callable[[Vector], float]  # point -> validation loss
 
 
 def descend(start: Vector, recipe: Recipe, slope: Slope, look: Look) -> Vector:
-    """The point with the least validation loss that was met.
+    """The point with the lowest validation loss along the way.
 
     >>> def slope(x: Vector, step: int) -> Vector:
     ...     return 2 * (x - Vector((3.0,)))
@@ -36,7 +36,7 @@ def descend(start: Vector, recipe: Recipe, slope: Slope, look: Look) -> Vector:
 def _along(
     rate: float, start: Vector, recipe: Recipe, slope: Slope, look: Look
 ) -> tuple[float, Vector]:
-    """The least validation loss with one stepsize, and where it was."""
+    """The lowest validation loss with one stepsize, and its point."""
     x, best, since = start, (look(start), start), 0
     with np.errstate(over="ignore", invalid="ignore"):  # a stepsize may be too large
         for step in range(recipe.steps):

@@ -1,10 +1,10 @@
-"""How far uploads lie from the model that they started from, and when one lies too far.
+"""How far an upload is from the model it started from, and how far is too far.
 
 With stepsizes that theory covers, clients move furthest in the first rounds. So the distance of an
-upload is compared with what was usual when it was largest: the median of the newest uploads in
-the averages, over all clients, at its maximum over the rounds so far. That holds for a cohort of
-one as well, does not refuse a client that comes back to a run that has converged, and cannot be
-stretched by a minority of the clients.
+upload is compared with the largest usual distance so far: the median over the newest averaged
+uploads of all clients, at its maximum over the rounds. This also works for a cohort of one, does
+not refuse a client that returns to a run that has converged, and cannot be stretched by a minority
+of the clients.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from scafflix.core.durable import Arrays
 from scafflix.federate.messages import Fault
 
 WINDOW = 20  # uploads whose median is taken
-FEWEST = 3  # uploads without which nobody knows what is usual
+FEWEST = 3  # uploads needed to know what is usual
 
 
 @dataclass
 class Yardstick:
-    """What distances are usual; `factor` times as far is too far, unless it is 0."""
+    """The usual distance; more than `factor` times that is too far, unless `factor` is 0."""
 
     factor: float
     recent: list[float] = field(default_factory=list)  # of the newest uploads in averages
@@ -37,8 +37,8 @@ class Yardstick:
     ) -> dict[str, Fault]:
         """The clients of a round whose uploads must not be averaged; `length` is ||x_r||.
 
-        Nobody is refused for a distance up to ||x_r||, or for going as much further as the round
-        is longer than any before.
+        A distance up to ||x_r|| is never refused. A round that is longer than any before it may go
+        further in proportion.
         """
         if not self.factor:
             return {}
@@ -49,15 +49,15 @@ class Yardstick:
         return {
             name: Fault(
                 "far",
-                f"it lies {distance:.4g} from the model; at most {limit:.4g} is allowed, and "
-                f"{usual:.4g} was usual when clients moved most.",
+                f"its upload is {distance:.4g} away from the model; at most {limit:.4g} is allowed "
+                f"({usual:.4g} was usual when clients moved most).",
             )
             for name, distance in distances.items()
             if not distance <= limit or np.isinf(distance)
         }
 
     def take(self, distances: Sequence[float], steps: int) -> None:
-        """These are in the average of a round of so many local steps."""
+        """Take in the distances of the averaged uploads of a round with this many steps."""
         known = self._with(distances)
         self.recent = known[-max(WINDOW, len(distances)) :]
         if len(self.recent) >= FEWEST:
@@ -65,11 +65,11 @@ class Yardstick:
         self.longest = max(self.longest, steps)
 
     def _with(self, distances: Any) -> list[float]:
-        """Clients that stood still say nothing about how far one goes."""
+        """The recent distances and these; clients that did not move do not count."""
         return [*self.recent, *(distance for distance in distances if 0 < distance < np.inf)]
 
     def plain(self) -> dict[str, Any]:
-        """As JSON can hold it; the factor is the operator's."""
+        """Plain values for JSON, without the factor, which the operator sets."""
         return {name: value for name, value in asdict(self).items() if name != "factor"}
 
 

@@ -1,4 +1,4 @@
-"""How the clients' objective goes, and when it has blown up."""
+"""The clients' objective over the rounds, and when it has blown up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass
 class Losses:
-    """f_i(x~_i) as clients reported it; the newest values stand for those not asked since."""
+    """f_i(x~_i) as reported by clients; a client's latest value counts until its next report."""
 
     first: dict[str, float] = field(default_factory=dict)
     latest: dict[str, float] = field(default_factory=dict)
@@ -19,16 +19,16 @@ class Losses:
 
     @property
     def start(self) -> float:
-        """The objective over the clients that have reported, by their first reports."""
+        """The mean of the clients' first reports."""
         return sum(self.first.values()) / len(self.first)
 
     @property
     def objective(self) -> float:
-        """The same by their latest."""
+        """The mean of the clients' latest reports."""
         return sum(self.latest.values()) / len(self.latest)
 
     def take(self, round: int, told: Mapping[str, float]) -> None:
-        """What clients say of the model that a round begins with; NaN: not finite, or not asked."""
+        """Losses of the model that a round begins with; NaN if not finite or not asked for."""
         known = {name: loss for name, loss in told.items() if math.isfinite(loss)}
         self.first = {**known, **self.first}
         self.latest |= known
@@ -36,26 +36,29 @@ class Losses:
             self.best, self.lowest = round, self.objective
 
     def blown_up(self, told: Mapping[str, float], factor: float) -> str | None:
-        """A clause that says so, after `take`; None while all is well, or if the factor is 0."""
+        """How the objective blew up, as a clause; None if it did not or the factor is 0.
+
+        Call `take` first.
+        """
         if not factor or not self.first:
             return None
         if told and not any(map(math.isfinite, told.values())):
-            return "no client's loss is finite any more"
+            return "no client has a finite loss any more"
         limit = self.start + (factor - 1) * abs(self.start)
         if not self.objective > limit > 0:
             return None
         worst = max(self.latest, key=lambda name: self.latest[name])
         return (
-            f"the clients' mean objective is {self.objective:.4g} after {self.start:.4g} at the "
-            f"start, and largest at client {worst} ({self.latest[worst]:.4g})"
+            f"the clients' mean objective is {self.objective:.4g}, up from {self.start:.4g} at the "
+            f"start, and is largest at client {worst} ({self.latest[worst]:.4g})"
         )
 
     def leave(self, client: str) -> None:
-        """A client is no part of the objective any more, so that no model is the best so far."""
+        """Remove a client from the objective; the best model so far is then unknown."""
         self.first.pop(client, None)
         self.latest.pop(client, None)
         self.lowest = None
 
     def plain(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Plain values for JSON."""
         return asdict(self)

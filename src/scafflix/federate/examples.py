@@ -1,8 +1,8 @@
-"""A node's examples: from a file that stays where it is.
+"""A node's examples, read from a file that stays on the node.
 
-A CSV, svmlight or npz file. An npz holds `x` (or `features`), `y` (or `labels`) and maybe `part`:
-train, test or validation for each row. Without it, the shares that the configuration names are
-held out.
+The file is CSV, svmlight or npz. An npz file holds `x` (or `features`), `y` (or `labels`) and
+optionally `part`: train, test or validation for each row. Without `part`, the shares given in the
+configuration are held out.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def load_examples(config: DeployConfig, path: Path, *, network: bool) -> Federat
 
 
 def save_examples(path: Path, parts: Mapping[str, Examples]) -> None:
-    """As an npz that says which row is of which part."""
+    """Write an npz file that says which part each row belongs to."""
     features = [
         part.features if isinstance(part.features, np.ndarray) else part.features.toarray()
         for part in parts.values()
@@ -59,9 +59,9 @@ def save_examples(path: Path, parts: Mapping[str, Examples]) -> None:
 
 
 def numbered(federation: Federation, classes: Sequence[Any]) -> tuple[Federation, tuple[int, ...]]:
-    """Labels as their places among the classes agreed on; whole numbers from 0 stay as they are.
+    """Labels as positions in the agreed classes; whole numbers from 0 stay as they are.
 
-    A sequence of labels for each example is left alone.
+    If each example has a sequence of labels, they are left unchanged.
     """
     if federation.train.labels.ndim > 1:
         return federation, ()
@@ -75,7 +75,9 @@ def numbered(federation: Federation, classes: Sequence[Any]) -> tuple[Federation
         if len(known):
             unknown = np.setdiff1d(labels, known)
             if len(unknown):
-                raise ScafflixError(f"A label is {unknown[0]}, which is not among the classes.")
+                raise ScafflixError(
+                    f"A label is {unknown[0]}, which is not among the classes; add it to classes."
+                )
         if not counted:
             labels = np.searchsorted(known, labels)
         parts[name] = replace(part, labels=labels)
@@ -84,20 +86,20 @@ def numbered(federation: Federation, classes: Sequence[Any]) -> tuple[Federation
 
 
 def _counted(labels: NDArray[Any]) -> NDArray[np.int64]:
-    """Labels that are 0, 1, ... as whole numbers."""
+    """Labels 0, 1, ... as integers."""
     if labels.dtype.kind in "iufb":
         whole = labels.astype(np.int64)
         if (whole == labels).all() and (whole >= 0).all():
             return whole
     raise ScafflixError(
-        f"A label is {labels[0]}; a network's are 0, 1, ..., or give all that any node may have as "
-        "classes."
+        f"A label is {labels[0]}; a network's labels must be 0, 1, ..., or classes must list all "
+        "labels that occur at any node."
     )
 
 
 def _numbers(x: NDArray[Any], path: Path) -> NDArray[Any]:
     if x.dtype.kind not in "fiub" or not np.isfinite(x).all():
-        raise ScafflixError(f"{path}: features must be finite numbers.")
+        raise ScafflixError(f"{path}: all features must be finite numbers.")
     return x
 
 
@@ -108,7 +110,7 @@ def _examples(features: Any, labels: NDArray[Any]) -> Examples:
 def _parts(
     features: Any, labels: NDArray[Any], part: NDArray[Any]
 ) -> tuple[Examples, Examples | None, Examples | None]:
-    """In the order of a Federation's fields."""
+    """The three parts, in the order of a Federation's fields."""
     if len(np.setdiff1d(part, PARTS)) or part.shape != labels.shape[:1]:
         raise ScafflixError(f"part must be one of {', '.join(PARTS)} for each row.")
     rows = [np.flatnonzero(part == name) for name in PARTS]

@@ -1,10 +1,10 @@
-"""What a server keeps on the disk, so that it can be taken up again after a crash.
+"""What a server keeps on disk, so that it can continue after a crash.
 
 terms.json      the configuration with which the run began
-roster          who takes part, and the start
+roster          who takes part, and the starting point
 checkpoint-E-R  the model, the ledger and the counts after R closed rounds, in epoch E
 rounds.jsonl    a line for each closed round
-average-R       the broadcast after round R, as long as somebody has to commit it
+average-R       the broadcast after round R, as long as a client still has to commit it
 mirror-E-N-R    h of client number N after round R of epoch E, if the server keeps a mirror
 """
 
@@ -24,14 +24,14 @@ class Moment(NamedTuple):
     """When a checkpoint was written."""
 
     epoch: int
-    round: int  # how many were closed
+    round: int  # the number of closed rounds
 
 
 class Mirror(NamedTuple):
-    """A client's state after a round; a file for each, so that repeating a round is safe."""
+    """A client's state after a round, in a file of its own, so that repeating a round is safe."""
 
     epoch: int
-    number: int  # of the client
+    number: int  # the client's number
     round: int
 
 
@@ -59,18 +59,20 @@ class ServerFiles:
         durable.write(self._checkpoint(at), facts, arrays, self.hook)
 
     def moments(self) -> list[Moment]:
-        """Those of the checkpoints, oldest first: a later epoch may begin at an earlier round."""
+        """When checkpoints were written, oldest first; an epoch may begin at an earlier round."""
         paths = self.folder.glob(f"checkpoint-*{durable.SUFFIX}")
         return sorted(Moment(*map(int, path.stem.split("-")[1:])) for path in paths)
 
     def checkpoint_at(self, at: Moment) -> tuple[Any, Arrays]:
-        """What was written then."""
-        found = durable.read(self._checkpoint(at), " Go back to one before it with --from ROUND.")
+        """The checkpoint written at this moment."""
+        found = durable.read(
+            self._checkpoint(at), " Go back to an earlier round with --from ROUND."
+        )
         assert found is not None
         return found
 
     def keep_checkpoints(self, newest: int, best: int) -> None:
-        """Remove all but the newest, and the newest of the round `best`."""
+        """Remove all checkpoints but the newest ones, and the newest one of the round `best`."""
         moments = self.moments()
         kept = {*moments[-newest:], *[one for one in moments if one.round == best][-1:]}
         for one in moments:
@@ -78,21 +80,21 @@ class ServerFiles:
                 durable.remove(self._checkpoint(one))
 
     def forget_after(self, now: Moment) -> None:
-        """Remove the checkpoints of rounds that were gone back behind."""
+        """Remove the checkpoints of rounds after the one that the run went back to."""
         for one in self.moments():
             if one.round > now.round:
                 durable.remove(self._checkpoint(one))
 
     def journal(self, row: Mapping[str, Any]) -> None:
-        """Write a round down."""
+        """Append a round to the journal."""
         durable.append(self._journal, json.dumps(row, allow_nan=False), self.hook)
 
     def rows(self, count: int) -> list[dict[str, Any]]:
-        """The first rounds."""
+        """The first `count` rounds."""
         return [json.loads(line) for line in self._lines()[:count]]
 
     def cut_journal(self, count: int) -> None:
-        """A round that was written down but not closed is not part of the run."""
+        """Cut the journal after `count` rounds: one that was not closed is not part of the run."""
         lines = self._lines()
         if len(lines) > count:
             durable.put(self._journal, ["".join(lines[:count]).encode()], self.hook)
@@ -127,5 +129,7 @@ class ServerFiles:
     def _read(self, path: Path) -> Arrays:
         found = durable.read(path)
         if found is None:
-            raise ScafflixError(f"{path} is missing.")
+            raise ScafflixError(
+                f"{path} is missing; put it back, or start the server with --new-epoch."
+            )
         return found[1]

@@ -1,6 +1,6 @@
 """The client on Flower: every message, whatever its type, goes to the core.
 
-Flower starts a process for each message and keeps nothing of ours between them; all that must
+Flower starts a process for each message and keeps no state for us in between; everything that must
 last is in the core's folder.
 """
 
@@ -22,7 +22,7 @@ MakeCore = Callable[[Context], ClientCore]
 
 
 def core_of(context: Context) -> ClientCore:
-    """From the run's configuration and the node's own settings."""
+    """Make the core from the run's configuration and the node's own settings."""
     return client_of(config_from(str(context.run_config["settings"])), context.node_config)
 
 

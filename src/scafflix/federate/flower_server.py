@@ -1,4 +1,4 @@
-"""The server on Flower: gathers the clients, makes the method for them, runs, writes the record."""
+"""The server on Flower: gather the clients, plan the method, run, and write the record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from scafflix.runs.runner import COHORT
 def plan_run(config: DeployConfig, roster: Roster) -> tuple[Method, Settings]:
     """The method for the clients that take part, and the settings, with a simulation's defaults.
 
-    Clients without constants have networks, whatever they call them.
+    Clients without constants are taken to train networks, whatever the model's name.
     """
     people = [one for one in roster.introductions if one.alpha > 0]
     cohort, every = config.cohort, config.every or 1
@@ -80,7 +80,7 @@ def run(
     poll: float = POLL,
     progress: Progress | None = None,
 ) -> Record:
-    """A whole run, begun or taken up again in its folder; its record is in `folder/record`."""
+    """Do a whole run, new or continued in its folder; the record is in `folder/record`."""
     began = time.monotonic()
     with durable.locked(durable.new_folder(folder), patience=60.0):
         transport = FlowerTransport(grid, config.patience, poll, keys)
@@ -114,7 +114,7 @@ def run(
 
 
 def server_app() -> ServerApp:
-    """A ServerApp from the run's configuration, whose keys the app's pyproject.toml explains."""
+    """A ServerApp that reads the run's configuration; the app's pyproject.toml lists the keys."""
     app = ServerApp()
 
     @app.main()
@@ -127,7 +127,7 @@ def server_app() -> ServerApp:
             nonlocal status
             status = status._replace(done=done, total=total, state=state)
             status.write(folder)
-            print(f"round {done}/{total} {state}", flush=True)  # and the command looks
+            print(f"round {done}/{total} {state}", flush=True)  # makes the command read the status
 
         try:
             run(

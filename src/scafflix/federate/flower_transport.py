@@ -1,7 +1,7 @@
-"""Clients behind Flower's nodes: who is which, and messages to and from them.
+"""The clients behind Flower's nodes, and the messages to and from them.
 
-Replies are told apart by the message that they answer: the error that Flower makes up for a node
-that died does not carry the node's own id.
+A reply is identified by the message it answers, because the error that Flower creates for a dead
+node does not carry the node's id.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from scafflix.federate.roster import Roster, new_roster
 from scafflix.federate.serving import Failure
 from scafflix.federate.wire import pack, unpack
 
-POLL = 0.2  # seconds between two looks for replies
-PAUSE = 0.01  # at least so many for each that is looked for
-GREETING = 120.0  # seconds that a node has to introduce itself
-AGAIN = 30.0  # seconds after which one that did not is asked again
+POLL = 0.2  # seconds between two checks for replies
+PAUSE = 0.01  # seconds; the pause is at least this long per awaited reply
+GREETING = 120.0  # seconds a node has to introduce itself
+AGAIN = 30.0  # seconds before a node that did not is asked again
 
 
 class FlowerTransport:
-    """Clients by their ids, behind nodes that may come back under another number.
+    """Clients by id, behind nodes that may return under another number.
 
-    `expected` are the clients of the run, once they are known: another is refused, and so is one
-    that has become somebody else. `keys` are the nodes that hold the clients' registered keys,
-    where nodes have keys: a node that calls itself by the name of another's key is refused.
-    `needed` is the number of clients worth waiting for.
+    `expected` holds the clients of the run, once they are known; any other client is refused, and
+    so is one whose introduction has changed. `keys` maps clients to the nodes that hold their
+    registered keys, if nodes have keys; a node that claims to be a client without its key is
+    refused. `needed` is the number of clients to wait for.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class FlowerTransport:
         self._greeted: dict[int, float] = {}  # node -> when to greet it again
 
     def greet(self) -> dict[int, Introduction]:
-        """Introductions of nodes that have not been heard of."""
+        """Introductions of nodes that have not introduced themselves yet."""
         now, ids = time.monotonic(), set(self.grid.get_node_ids())
         self._greeted = {node: when for node, when in self._greeted.items() if node in ids}
         new = sorted(node for node in ids if self._greeted.get(node, 0.0) <= now)
@@ -100,31 +100,33 @@ class FlowerTransport:
         if wrong is not None:
             return wrong
         if self.keys and self.keys.get(one.client) != node:
-            return Fault("key", f"node {node}, which says so, has not the key of that client.")
+            return Fault("key", f"node {node} claims to be this client but does not have its key.")
         if not self.expected:
             return None
         known = self.expected.get(one.client)
         if known is None:
-            return Fault("unknown_client", "it is not on the roster of this run.")
+            return Fault("unknown_client", "it does not take part in this run.")
         return problem_with_change(one, known)
 
     def start_of(self, client: str) -> Introduction:
-        """The introduction of one client with the point to start from."""
+        """The introduction of one client, with the starting point."""
         requests = {self.nodes[client]: Hello(start=True)}
         for _, reply in self._send(requests, min(GREETING, self.patience)):
             if isinstance(reply, Introduction) and reply.client == client and reply.start:
                 wrong = fault_of(reply, reply.layout)
                 if wrong is None:
                     return reply
-        raise ScafflixError(f"Client {client} did not send the point to start from.")
+        raise ScafflixError(
+            f"Client {client} did not send a valid starting point; see its log and start again."
+        )
 
     def present(self, clients: Iterable[str]) -> list[str]:
-        """Those of the clients behind whom there is a node now."""
+        """The clients whose node is connected now."""
         ids = set(self.grid.get_node_ids())
         return [client for client in clients if self.nodes.get(client) in ids]
 
     def wait_for(self, clients: Iterable[str], count: int, seconds: float) -> None:
-        """Greet whoever comes until so many of the clients are there, or the time is up."""
+        """Greet new nodes until this many of the clients are connected, or time is up."""
         names, until = list(clients), time.monotonic() + seconds
         self.greet()
         while len(self.present(names)) < count and time.monotonic() < until:
@@ -140,14 +142,14 @@ class FlowerTransport:
         present = self.present(requests)
         for client in requests:
             if client not in present:
-                yield client, Failure("no node of this client is there.")
+                yield client, Failure("its node is not connected.")
         clients = {self.nodes[client]: client for client in present}
         asked = {node: requests[client] for node, client in clients.items()}
         for node, reply in self._send(asked, self.patience):
             yield clients[node], reply
 
     def _send(self, requests: Mapping[int, Request], patience: float) -> Iterator[tuple[int, Any]]:
-        """Push, then look for replies until all came or the time is up."""
+        """Push the requests, then check for replies until all have come or time is up."""
         messages = [self._message(node, request) for node, request in requests.items()]
         ids = list(self.grid.push_messages(messages)) if messages else []
         sent = list(zip(ids, requests, strict=True))
@@ -158,7 +160,7 @@ class FlowerTransport:
         until = time.monotonic() + patience
         arrived: SimpleQueue[tuple[str, list[Any]]] = SimpleQueue()
         pause = max(self.poll, PAUSE * len(waiting))
-        asked: set[str] = set()  # of those waited for, the ones that are being looked for
+        asked: set[str] = set()  # awaited messages that a thread is checking for
         while waiting and (left := until - time.monotonic()) > 0:
             for message in set(waiting) - asked:
                 asked.add(message)
@@ -169,21 +171,23 @@ class FlowerTransport:
                 for reply in replies[:1]:
                     yield waiting.pop(message), reply
         for node in waiting.values():
-            yield node, Failure(f"no reply came within {patience:g} seconds.")
+            yield node, Failure(f"it did not reply within {patience:g} seconds.")
 
     def _pull(
         self, message: str, pause: float, arrived: SimpleQueue[tuple[str, list[Any]]]
     ) -> None:
-        """Look for the reply to one message, in a thread of its own: a node that announces parts
-        which it does not send, or sends what is no message, keeps nobody else's waiting."""
+        """Check for the reply to one message, in its own thread, so that a node that sends an
+        incomplete or malformed reply does not delay the others."""
         replies: list[Any] = []
         try:
             for reply in self.grid.pull_messages([message]):
                 own = reply.metadata.reply_to_message_id == message
                 replies.append(_content(reply) if own else "an answer to another message")
-        except httpx.TransportError as error:  # our own line to the SuperLink, no node's fault
-            LOG.warning("the SuperLink does not answer: %s", error)
-        except Exception as error:  # whatever bytes that are no message do to the reader
+        except (
+            httpx.TransportError
+        ) as error:  # our own connection to the SuperLink, not a node's fault
+            LOG.warning("the SuperLink is not answering: %s", error)
+        except Exception as error:  # malformed bytes can raise anything
             replies = [f"{type(error).__name__}: {error}"]
         if not replies:
             time.sleep(pause)
@@ -200,7 +204,7 @@ class FlowerTransport:
             node,
             kind,
             ttl=self.patience + 60,
-            # a message is known by its digest, which nobody but its receiver should be able to tell
+            # a message is identified by its digest, which only its receiver should be able to know
             group_id=f"{getattr(request, 'round', 0)}-{secrets.token_hex(16)}",
         )
 
@@ -210,10 +214,10 @@ def _warn(sender: str, wrong: Fault) -> None:
 
 
 def _content(message: Message) -> Any:
-    """What a reply says: a message, a failure, or something that the core will refuse."""
+    """The content of a reply: a message, a failure, or something that the core will refuse."""
     if message.has_error():
         reason = (message.error.reason or "").strip().splitlines()
-        return Failure(f"error {message.error.code}: {reason[-1] if reason else 'no reason'}")
+        return Failure(f"error {message.error.code}: {reason[-1] if reason else 'no reason given'}")
     try:
         return unpack(message.content)
     except ScafflixError as error:
@@ -221,7 +225,7 @@ def _content(message: Message) -> Any:
 
 
 def gather(transport: FlowerTransport, count: int, order: Sequence[str]) -> Roster:
-    """Wait until as many clients have introduced themselves; natural order, unless one is given."""
+    """Wait for this many clients to introduce themselves; in natural order unless one is given."""
     found: dict[int, Introduction] = {}
     until = time.monotonic() + transport.patience
     wanted = max(count, len(order), 1)
@@ -238,8 +242,9 @@ def gather(transport: FlowerTransport, count: int, order: Sequence[str]) -> Rost
         if time.monotonic() > until:
             names = ", ".join(sorted(one.client for one in found.values()))
             raise ScafflixError(
-                f"{len(found)} of {wanted} clients introduced themselves within "
-                f"{transport.patience:g} seconds: {names or 'none'}."
+                f"Only {len(found)} of {wanted} clients introduced themselves within "
+                f"{transport.patience:g} seconds ({names or 'none'}); start the missing nodes, or "
+                "raise patience."
                 + "".join(f" Node {node}: {why}" for node, why in transport.silent.items())
             )
         time.sleep(transport.poll)

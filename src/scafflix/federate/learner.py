@@ -1,7 +1,7 @@
-"""What a node brings: its functions f_i. Everything else is the method's and the protocol's.
+"""What a node provides: its function f_i. The method and the protocol do the rest.
 
-A user's own backend (PyTorch, say) is one class with these names; points are `Vector`s over
-a tuple of NumPy arrays, in an order and with shapes that the learner chooses and all nodes share.
+Your own backend (such as PyTorch) is one class with these names. Points are `Vector`s over a tuple
+of NumPy arrays; the learner chooses their order and shapes, which must be the same on all nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scafflix.gradients import Exact, Gradient, Minibatch, check_batch
 
 
 class Place(NamedTuple):
-    """Which gradient is asked for: all that a random stream may depend on."""
+    """Which gradient is asked for; a random stream may depend on nothing else."""
 
     seed: int
     round: int
@@ -31,13 +31,13 @@ class Place(NamedTuple):
 
 
 def client_key(place: Place) -> Array:
-    """From which a client draws at one step, as in the simulator."""
+    """The random key of a client at one step, as in the simulator."""
     key = jax.random.fold_in(streams.key(place.seed, Stream.GRADIENT), place.round)
     return jax.random.fold_in(jax.random.fold_in(key, place.number), place.step)
 
 
 class Scales(NamedTuple):
-    """The stepsize that theory advises on f_i, and the constants in its unit; 0: unknown."""
+    """The stepsize that theory advises for f_i, and the constants times it; 0 if unknown."""
 
     gamma: float = 0.0
     gamma_mu: float = 0.0
@@ -53,14 +53,14 @@ class Learner(Protocol):
 
     @property
     def scales(self) -> Scales:
-        """What theory knows of f_i."""
+        """What theory knows about f_i."""
 
     @property
     def fingerprint(self) -> str:
-        """A digest of what x_i* depends on: it is found anew when this changes. Never sent."""
+        """A digest of what x_i* depends on: x_i* is recomputed when it changes. Never sent."""
 
     def start(self) -> Vector:
-        """The point from which a federation starts: from a seed, the same on every node."""
+        """The starting point of the federation: made from a seed, the same on every node."""
 
     def gradient(self, point: Vector, place: Place) -> Vector:
         """An estimate of grad f_i(point), the same for the same place."""
@@ -69,7 +69,7 @@ class Learner(Protocol):
         """f_i(point)."""
 
     def score(self, point: Vector) -> float:
-        """How good a model is, on held-out examples if there are any; NaN if nobody knows."""
+        """How good a model is, on held-out examples if there are any; NaN if unknown."""
 
     def optimum(self) -> Vector:
         """x_i*, an optimum of f_i."""
@@ -79,11 +79,11 @@ def own_gradient(gradient: Gradient | None, federation: Federation) -> Exact | M
     """How the one client of these data estimates gradients; Exact unless told otherwise."""
     if len(federation.clients) != 1:
         raise ScafflixError(
-            f"{federation.name} holds {len(federation.clients)} clients; a node has one. Give it "
-            "a file of its own, or clients = 1."
+            f"{federation.name} holds {len(federation.clients)} clients, but a node is one client; "
+            "give the node its own file, or set clients = 1."
         )
     estimate = gradient or Exact()
     if not isinstance(estimate, Exact | Minibatch):
-        raise ScafflixError("A node takes exact or minibatch gradients, without added noise.")
+        raise ScafflixError("A node must use exact or minibatch gradients; leave out added noise.")
     check_batch(estimate, federation)
     return estimate

@@ -1,4 +1,4 @@
-"""Who was in which average, and what must be kept until everybody has taken it in."""
+"""Who was in which average, and what must be kept until every client has committed it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from scafflix.federate.messages import NONE
 class Entry:
     """One client."""
 
-    included: int = NONE  # the last round of this epoch whose average held an upload of it
+    included: int = NONE  # the last round of this epoch whose average included its upload
     receipt: str = ""  # of that upload
-    confirmed: int = NONE  # the last round that it said it committed
-    rounds: int = 0  # in how many averages it was, over all epochs
+    confirmed: int = NONE  # the last round that it reported as committed
+    rounds: int = 0  # the number of averages it was in, over all epochs
 
 
 @dataclass
@@ -25,30 +25,30 @@ class Ledger:
     entries: dict[str, Entry] = field(default_factory=dict)
 
     def include(self, client: str, round: int, receipt: str) -> None:
-        """An upload is in the average of the round."""
+        """Note that a client's upload is in the average of the round."""
         entry = self.entries[client]
         entry.included, entry.receipt = round, receipt
         entry.rounds += 1
 
     def confirm(self, client: str, committed: int) -> None:
-        """The client's control variate has taken in that round."""
+        """Note that a client has committed that round to its control variate."""
         self.entries[client].confirmed = committed
 
     def waiting(self) -> set[int]:
-        """The rounds whose average somebody still has to commit."""
+        """The rounds whose average some client still has to commit."""
         return {
             entry.included for entry in self.entries.values() if entry.included != entry.confirmed
         }
 
     def new_epoch(self) -> None:
-        """All control variates are zero again: nothing is to be committed."""
+        """All control variates are zero again, so nothing is left to commit."""
         self.entries = {client: Entry(rounds=e.rounds) for client, e in self.entries.items()}
 
     def plain(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Plain values for JSON."""
         return {client: asdict(entry) for client, entry in self.entries.items()}
 
     @staticmethod
     def of(plain: dict[str, Any]) -> Ledger:
-        """What `plain` wrote."""
+        """Read back what `plain` returned."""
         return Ledger({client: Entry(**entry) for client, entry in plain.items()})

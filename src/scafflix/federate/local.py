@@ -1,7 +1,7 @@
 """A federation on this machine: a SuperLink and SuperNodes as real processes on loopback.
 
-Everything lies in one folder: `nodes/` (each node's data and state), `server/` (checkpoint and
-record), `logs/`. The same command goes on with a run that was stopped.
+Everything is in one folder: `nodes/` (each node's data and state), `server/` (checkpoints and
+record) and `logs/`. The same command continues a run that was stopped.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class LocalFederation:
 
     @property
     def processes(self) -> Processes:
-        """All that was started."""
+        """All processes that were started."""
         return self.link.processes
 
     def start(self) -> None:
-        """The SuperLink and all nodes."""
+        """Start the SuperLink and all nodes."""
         self.link.start()
         for number in range(len(self.nodes)):
             self.start_node(number)
 
     def start_node(self, number: int, key: Path | None = None) -> None:
-        """One SuperNode, with its own key unless another is given."""
+        """Start one SuperNode, with its own key unless another is given."""
         settings = self.link.folder / "flower" / f"node-{number}.toml"
         settings.write_text(tomli_w.dumps(self.nodes[number]))
         certificates = self.link.certificates
@@ -66,11 +66,11 @@ class LocalFederation:
         self.processes.start(f"node-{number}", *words)
 
     def kill_node(self, number: int) -> None:
-        """As a loss of power would."""
+        """Kill a node, as a power failure would."""
         self.processes.kill(f"node-{number}")
 
     def run(self, progress: Progress | None = None, restart: Restart = AS_IT_STOPPED) -> Record:
-        """The job, to its end."""
+        """Run the job to its end."""
         names = [node["client"] for node in self.nodes]
         return self.link.run(self.config, len(names), names, restart=restart, progress=progress)
 
@@ -85,7 +85,7 @@ def run_local(
     restart: Restart = AS_IT_STOPPED,
     progress: Progress | None = None,
 ) -> Record:
-    """The whole of it; nothing that was started outlives it."""
+    """Run a whole federation; no process that it starts outlives it."""
     folder, config = folder.absolute(), checked(config, own=learner is not None)
     with alone(folder):
         made, settings = write_nodes(config, nodes, folder / "nodes", learner)

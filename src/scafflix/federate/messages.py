@@ -1,8 +1,8 @@
 """What goes over the wire, field by field, and what is refused.
 
-A message is a named tuple of plain scalars and of flat lists of arrays. x_i*, the data and h_i
-are in none of them (`Train.restored` brings an h_i back to a client that lost it, from a server
-that was told to keep a mirror). `fault_of` checks one message in either direction.
+A message is a named tuple of plain scalars and flat lists of arrays. None of them contains x_i*,
+the data or h_i, with one exception: `Train.restored` returns h_i to a client that lost it, if the
+server keeps a mirror. `fault_of` checks a message in either direction.
 """
 
 from __future__ import annotations
@@ -21,78 +21,81 @@ from scafflix.core.durable import Arrays
 from scafflix.core.errors import ScafflixError
 from scafflix.data.identity import fault_of_id
 
-NONE = -1  # in place of a round: none
+NONE = -1  # stands for "no round"
 LARGEST_STEPS = 10**9  # local steps that a message may ask for
-LONGEST_NAMES = 10**6  # letters for all of a model's arrays
+LONGEST_TEXT = 10_000  # characters of a text
+LONGEST_NAMES = 10**6  # characters for the names of all of a model's arrays
 
 
-# kinds of refusals that a server counts apart; a client may write anything
+# kinds of refusals that the server counts separately; a client may send any text
 REFUSALS = frozenset({"stale", "lost", "damaged", "method", "error"}) | {
-    *("type", "shape", "dtype", "range", "weight", "not_finite")  # as `fault_of` says
+    *("type", "shape", "dtype", "range", "weight", "not_finite")  # from `fault_of`
 }
 
 
 class Hello(NamedTuple):
     """Server to client: who are you?"""
 
-    start: bool  # whether to send the point to start from: made from a seed, not from data
+    start: bool  # whether to send the starting point, which is made from a seed, not from data
 
 
 class Introduction(NamedTuple):
-    """Client to server: what the server weighs and plans with."""
+    """Client to server: what the server needs for weights and planning."""
 
     client: str  # the client's own id, the same after any restart
     alpha: float  # how much of the global model it takes, in [0, 1]
     gamma: float  # its stepsize on f_i, 1/A_i; 0 where no theory gives one
     gamma_mu: float  # gamma_i mu_i, from which the server finds p; 0 where unknown
     gamma_L: float  # gamma_i L_i: 1 for exact gradients; 0 where unknown  # noqa: N815
-    examples: int  # how many it trains on
+    examples: int  # its number of training examples
     layout: str  # types and shapes of a model's arrays, as `layout_of` writes them
-    start: Arrays  # the point to start from, empty unless asked for
+    start: Arrays  # the starting point, empty unless asked for
     names: str = ""  # of a model's arrays, as `naming.names_of` writes them
 
 
 class Train(NamedTuple):
-    """Server to client: settle what is pending, then make K steps from x."""
+    """Server to client: settle the pending upload, then take K steps from x."""
 
     run: str
-    epoch: int  # control variates of an older epoch count for nothing
+    epoch: int  # control variates of an older epoch are discarded
     round: int  # r, from 0
     steps: int  # K_r
-    iteration: int  # local steps of all rounds before: where random streams stand
-    number: int  # the client's place among all clients, which its random stream depends on
-    clients: int  # how many clients take part
+    iteration: int  # local steps in all earlier rounds: the position in the random streams
+    number: int  # the client's number, which its random stream depends on
+    clients: int  # the number of clients that take part
     seed: int
     method: str
     settings: str  # its hyperparameters besides the stepsizes, as JSON
     gamma: float  # the client's stepsize, as the server's method chose it
-    included: int  # q, the last round of this epoch whose average held an upload of the client
-    receipt: str  # of that very upload; empty for none
+    included: int  # q, the last round of this epoch whose average included the client's upload
+    receipt: str  # digest of that upload; empty if there is none
     report: bool  # whether to report f_i(x~_i) at x
-    point: Arrays  # what goes down in this round: x_r, and of some methods more
-    average: Arrays  # what went down after round q; empty if committed already, or if q = r - 1
-    restored: Arrays  # the client's lost state after round q, from the mirror; else empty
+    point: Arrays  # what the server sends in this round: x_r, and more for some methods
+    average: (
+        Arrays  # what the server sent after round q; empty if already committed, or if q = r - 1
+    )
+    restored: Arrays  # the client's lost state after round q, from the mirror; otherwise empty
 
 
 class Upload(NamedTuple):
-    """Client to server: where its K steps led."""
+    """Client to server: the result of its K steps."""
 
     run: str
     epoch: int
     client: str
     round: int
-    committed: int  # the last round whose average its control variates have taken in
+    committed: int  # the last round committed to its control variate
     weight: float  # implied by alpha_i and gamma_i
     loss: float  # f_i(x~_i) at the round's x; NaN unless asked for
-    point: Arrays  # its message: x_hat_i, or what the method sends instead
+    point: Arrays  # x_hat_i, or what the method sends instead
 
 
 class Evaluate(NamedTuple):
-    """Server to client, at the end: settle what is pending, take x home, say how good it is."""
+    """Server to client, at the end: settle the pending upload, save x, report how good it is."""
 
     run: str
     epoch: int
-    round: int  # how many were closed
+    round: int  # the number of closed rounds
     clients: int
     method: str
     settings: str
@@ -105,7 +108,7 @@ class Evaluate(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Client to server: f_i(x~_i), and the scores of the model it takes home."""
+    """Client to server: f_i(x~_i), and the score of its own model."""
 
     run: str
     epoch: int
@@ -113,11 +116,11 @@ class Evaluation(NamedTuple):
     round: int
     committed: int
     loss: float
-    score: float  # of x~_i on the client's held-out examples, or its training ones; or NaN
+    score: float  # of x~_i on held-out examples, or on training examples if there are none; or NaN
 
 
 class Refusal(NamedTuple):
-    """Client to server: not done, and why."""
+    """Client to server: the request was refused, and why."""
 
     run: str
     epoch: int
@@ -134,12 +137,12 @@ Reply = Introduction | Upload | Evaluation | Refusal
 class Fault(NamedTuple):
     """What is wrong with a message."""
 
-    kind: str  # by which the record counts it
+    kind: str  # under which the record counts it
     reason: str
 
 
 def layout_of(arrays: Sequence[NDArray[Any]]) -> str:
-    """Types and shapes in one word.
+    """Types and shapes as one string.
 
     >>> layout_of([np.zeros((2, 3)), np.zeros(4, np.float32)])
     'float64[2,3];float32[4]'
@@ -148,7 +151,7 @@ def layout_of(arrays: Sequence[NDArray[Any]]) -> str:
 
 
 def receipt_of(arrays: Sequence[NDArray[Any]]) -> str:
-    """A digest by which client and server know that they mean the same upload."""
+    """A digest that tells client and server whether they mean the same upload."""
     found = hashlib.sha256()
     for array in arrays:
         found.update(np.ascontiguousarray(array).data if array.size else b"")
@@ -156,10 +159,9 @@ def receipt_of(arrays: Sequence[NDArray[Any]]) -> str:
 
 
 def fault_of(message: Any, layout: str | None = None) -> Fault | None:
-    """What is wrong with the fields of a message on their own, None if nothing is.
+    """What is wrong with the fields of a message by themselves; None if nothing is.
 
-    `layout` is that of a model; without it points are only looked at for numbers that are not
-    finite.
+    `layout` is the layout of a model; without it, points are only checked for non-finite numbers.
     """
     kind: Any = type(message)
     hints = _hints(kind)
@@ -170,6 +172,9 @@ def fault_of(message: Any, layout: str | None = None) -> Fault | None:
     return None
 
 
+_TYPES = {bool: "true or false", int: "an integer", float: "a floating-point number", str: "text"}
+
+
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
@@ -177,18 +182,19 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 def _problem_with_field(name: str, hint: Any, value: Any, layout: str | None) -> Fault | None:
     if hint == Arrays:
-        # a client's state may be several points or none; its owner knows what it must be
+        # a client's state may be several points or none; the client itself checks it
         expected = None if name == "restored" or (not value and name != "point") else layout
         return problem_with_arrays(name, value, expected)
     if type(value) is not hint:
-        return Fault("type", f"{name} is {value!r}; it must be of type {hint.__name__}.")
+        return Fault("type", f"{name} is {value!r}; it must be {_TYPES[hint]}.")
     if hint is float and not math.isfinite(value) and name not in ("loss", "score"):
         kind = "weight" if name == "weight" else "not_finite"
         return Fault(kind, f"{name} is {value}; it must be finite.")
-    if hint is str and len(value) > (LONGEST_NAMES if name == "names" else 10_000):
-        return Fault("type", f"{name} has {len(value)} letters.")
+    longest = LONGEST_NAMES if name == "names" else LONGEST_TEXT
+    if hint is str and len(value) > longest:
+        return Fault("type", f"{name} has {len(value)} characters; at most {longest} are allowed.")
     if name == "client" and not is_name(value):
-        return Fault("type", "client is no name of letters, digits, '.', '_' and '-'.")
+        return Fault("type", "client is not a valid name; use letters, digits, '.', '_' and '-'.")
     return _problem_with_number(name, value)
 
 
@@ -200,41 +206,46 @@ def _problem_with_number(name: str, value: Any) -> Fault | None:
     if name == "steps" and value > LARGEST_STEPS:
         return Fault("range", f"steps is {value}; it must be at most {LARGEST_STEPS}.")
     if name == "weight" and not value > 0:
-        return Fault("weight", f"weight is {value:g}.")
+        return Fault("weight", f"weight is {value:g}; it must be above 0.")
     if name in ("gamma", "gamma_mu", "gamma_L") and value < 0:
-        return Fault("range", f"{name} is {value:g}; it must not be below 0.")
+        return Fault("range", f"{name} is {value:g}; it must be at least 0.")
     if name == "alpha" and not 0 <= value <= 1:
-        return Fault("range", f"alpha is {value:g}; it must lie between 0 and 1.")
+        return Fault("range", f"alpha is {value:g}; it must be between 0 and 1.")
     return None
 
 
 def problem_with_arrays(name: str, arrays: Any, layout: str | None) -> Fault | None:
-    """Number, types, shapes and values of a point's arrays."""
+    """What is wrong with the number, types, shapes or values of a point's arrays."""
     if not isinstance(arrays, tuple) or not all(isinstance(a, np.ndarray) for a in arrays):
         return Fault("type", f"{name} must be a list of arrays.")
     if layout is not None and layout_of(arrays) != layout:
         found = layout_of(arrays)
         shapes = [[word.partition("[")[2] for word in text.split(";")] for text in (found, layout)]
         kind = "dtype" if shapes[0] == shapes[1] else "shape"
-        return Fault(kind, f"{name} is {found or 'empty'}; it must be {layout}.")
+        return Fault(kind, f"{name} has the layout {found or '(empty)'}; it must be {layout}.")
     for array in arrays:
         if array.dtype.kind != "f":
-            return Fault("dtype", f"{name} holds {array.dtype}; it must hold real numbers.")
+            return Fault(
+                "dtype", f"{name} contains {array.dtype}; it must contain floating-point numbers."
+            )
         if not np.isfinite(array).all():
-            return Fault("not_finite", f"{name} holds a number that is not finite.")
+            return Fault(
+                "not_finite", f"{name} contains a non-finite number; all numbers must be finite."
+            )
     return None
 
 
 def is_name(name: str) -> bool:
-    """Whether this can be a client's or a run's name, which is also that of a file."""
+    """Whether this is a valid name for a client or a run, and so for a file."""
     good = 0 < len(name) <= 100 and not name.startswith(".") and fault_of_id(name) is None
     return good and all(c.isalnum() or c in "._-" for c in name)
 
 
 def checked_name(name: str) -> str:
-    """A client's or a run's name."""
+    """The name of a client or a run, if it is valid."""
     if not is_name(name):
         raise ScafflixError(
-            f"{json.dumps(name)} is no name; take up to 100 letters, digits, '.', '_' and '-'."
+            f"{json.dumps(name)} is not a valid name; use up to 100 letters, digits, '.', '_' and "
+            "'-', and do not begin with '.'."
         )
     return name

@@ -1,4 +1,4 @@
-"""Every h_i as its client computes it, kept on the server for a client that loses its own."""
+"""A copy of every h_i on the server, for a client that loses its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scafflix.methods.method import Client, Method
 
 
 class Mirrors:
-    """The states of all clients; a file for each round of each, so that repeating is safe."""
+    """The states of all clients, with a file per client and round, so that repeating is safe."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Mirrors:
         return Mirror(epoch, self.numbers[name], round)
 
     def arrays(self, name: str, epoch: int, round: int) -> Arrays:
-        """A client's state after a round, as it is sent."""
+        """A client's state after a round, as arrays to send."""
         return tuple(jax.tree.leaves(self._state(name, epoch, round)))
 
     def advance(
@@ -50,7 +50,7 @@ class Mirrors:
         after: Any,
         steps: int,
     ) -> None:
-        """Line 13 for a client; `moment` is epoch, the round it was last in, and this round."""
+        """Line 13 for a client; `moment` is the epoch, the last round it was in, and this round."""
         epoch, included, round = moment
         state = self._state(name, epoch, included)
         state = self.method.commit(self.clients[name], state, sent, local, after, steps)

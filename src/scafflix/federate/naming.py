@@ -1,4 +1,4 @@
-"""The names of a model's arrays: those that its framework knows, in files and in the record."""
+"""The names of a model's arrays in files and in the record: those that its framework uses."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 from scafflix.core.vector import Vector
 
-WHOLE = "model"  # a model of one array
-LONGEST = 1000  # letters of a name
+WHOLE = "model"  # the name for a model of one array
+LONGEST = 1000  # characters in a name
 
 
 @runtime_checkable
 class Named(Protocol):
-    """A learner whose arrays have names; another's are numbered."""
+    """A learner whose arrays have names; otherwise they are numbered."""
 
     def named(self, point: Vector) -> dict[str, NDArray[Any]]:
-        """A model as it is saved: the arrays of a point themselves, each under every name that it
-        has, and what belongs to the model besides, such as frozen parameters."""
+        """A model as it is saved: the arrays of a point, each under every name it has, and whatever
+        else belongs to the model, such as frozen parameters."""
 
 
 def named(learner: object, point: Vector) -> dict[str, NDArray[Any]]:
@@ -31,7 +31,7 @@ def named(learner: object, point: Vector) -> dict[str, NDArray[Any]]:
 
 
 def names_of(learner: object, point: Vector) -> str:
-    """For each array of a point the names that it has, as JSON; empty: it has none."""
+    """The names of each array of a point, as JSON; empty if there are none."""
     if not isinstance(learner, Named):
         return ""
     saved = learner.named(point)
@@ -39,7 +39,7 @@ def names_of(learner: object, point: Vector) -> str:
 
 
 def under_names(kind: str, names: str, arrays: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Arrays for a record by the names that a node told, if they fit; else by number.
+    """Arrays for a record, under the names that a node sent if they fit, otherwise by number.
 
     >>> import numpy as np
     >>> list(under_names("global", '[["encoder.weight", "decoder.weight"]]', [np.zeros(2)]))
@@ -60,7 +60,7 @@ def under_names(kind: str, names: str, arrays: Sequence[NDArray[Any]]) -> dict[s
 
 
 def _read(names: str, count: int) -> list[list[str]] | None:
-    """Names for so many arrays; None for anything else, which no node of this package tells."""
+    """The names for this many arrays; None if the text is anything else."""
     try:
         told = json.loads(names)
         flat = [name for own in told for name in own]

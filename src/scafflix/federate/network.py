@@ -27,7 +27,7 @@ from scafflix.runs.assembly import build_model
 
 
 class NetworkLearner:
-    """f_i of a network; no theory gives its stepsize, so the server must."""
+    """f_i of a network; theory gives no stepsize for it, so the server must."""
 
     scales = Scales()
 
@@ -87,7 +87,7 @@ class NetworkLearner:
 
 
 def network_of(name: str, federation: Federation, classes: Sequence[Any]) -> Network:
-    """A network by name for labels 0, 1, ..., of which a node need not have all."""
+    """A network by name, for labels 0, 1, ...; a node need not have all of them."""
     if name == "dense" and classes:
         return NETWORKS[name](federation.dim, int(max(classes)) + 1)
     made = build_model(name, federation)

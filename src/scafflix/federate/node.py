@@ -1,11 +1,13 @@
-"""From a configuration and a node's own settings to its client.
+"""Make a node's client from the configuration and the node's own settings.
 
-A node's settings: `client` (its id), `data` (its file), `folder` (for its state), and if wanted
-`alpha` (its own) and `learner` (MODULE:FUNCTION or FILE.py:FUNCTION of a user's backend: from the
-data's path and the configuration to a `Learner`), `method` (FILE.py:FUNCTION of a user's method:
-what a server names is never loaded from where the server says), and `min-examples` (with fewer
-training examples, or fewer in a batch, it takes part in nothing: messages about one or two tell
-what they are).
+A node must set `client` (its id), `data` (its file) and `folder` (for its state). It may also set:
+
+alpha         its own alpha
+learner       MODULE:FUNCTION or FILE.py:FUNCTION of your own backend; the function takes the data's
+              path and the configuration and returns a `Learner`
+method        FILE.py:FUNCTION of your own method; a node never loads a file that a server names
+min-examples  with fewer training examples, or smaller batches, the node does not take part, because
+              messages about one or two examples reveal what they are
 """
 
 from __future__ import annotations
@@ -35,12 +37,14 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore:
     """The client that a node's settings describe."""
     for name in ("client", "data", "folder"):
         if not own.get(name):
-            raise ScafflixError(f"{name} is missing in the settings of the node (--node-config).")
+            raise ScafflixError(
+                f"{name} is missing from the node's settings; add it to --node-config."
+            )
     alpha = own.get("alpha", config.alpha)
     if isinstance(alpha, str):
         raise ScafflixError(
-            f"alpha is {alpha!r}; a node has one: give a number, in the configuration or as "
-            "alpha in the settings of the node."
+            f"alpha is {alpha!r}; a node needs one number, so set alpha to a number in the "
+            "configuration or in the node's settings."
         )
     make = find_function(str(own["learner"]), "learner") if own.get("learner") else learner_of
     learner = make(Path(str(own["data"])), config)
@@ -51,14 +55,14 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore:
 
 
 def _refuse_few(examples: int, batch: int | str, own: Mapping[str, Any]) -> None:
-    """A gradient is a sum over examples, which hide each other only if they are several."""
+    """Refuse too few examples: a gradient is a sum over them, and hides them only if many."""
     estimate = gradients.gradient("full" if batch == "auto" else batch)
     together = min(examples, estimate.size) if isinstance(estimate, Minibatch) else examples
     least = int(own.get("min-examples", MIN_EXAMPLES))
     if together < least:
         raise ScafflixError(
             f"Client {own['client']} trains on {examples} examples, {together} at a time, so few "
-            f"that its messages would tell what they are; the least is {least}. Give it more "
+            f"that its messages could reveal them; at least {least} are needed, so give it more "
             "examples, a larger batch, or a lower --min-examples."
         )
 
@@ -72,7 +76,7 @@ def learner_of(path: Path, config: DeployConfig) -> Learner:
         raise ScafflixError(f"model is {config.model!r}; it must be one of {known}.")
     if not config.classes and config.model != "linear":
         raise ScafflixError(
-            "classes is empty; list all labels that any node may have, for nodes may lack some."
+            "classes is empty; list all labels that occur at any node, as a node may lack some."
         )
     return ConvexLearner(
         load_examples(config, path, network=False),

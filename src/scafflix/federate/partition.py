@@ -1,4 +1,4 @@
-"""The clients of a simulation as nodes: each with a file of its own."""
+"""The clients of a simulation as nodes, each with its own file."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Node = dict[str, Any]  # a node's own settings
 def write_nodes(
     config: DeployConfig, count: int | None, folder: Path, learner: str | None = None
 ) -> tuple[DeployConfig, list[Node]]:
-    """Split the data as a simulation does; the nodes' settings and the configuration for them.
+    """Split the data as a simulation does; return the nodes' configuration and settings.
 
-    Every node trains on, and is tested on, what a simulation's client is; a user's own learner on
-    what a network's is. Files that were made for another run are not replaced.
+    Every node has the training and test examples of the client in a simulation; with a user's own
+    learner, those of a network's client. Files made for another run are not replaced.
     """
     network = learner is not None or is_network(config.model)
     asked = network_defaults(config) if network else config
     federation = load_federation(asked, network)
     if count is not None and count != len(federation.clients):
         raise ScafflixError(
-            f"There are {len(federation.clients)} clients in the data, but {count} nodes; give "
-            f"--nodes {len(federation.clients)}, or clients = {count}."
+            f"There are {len(federation.clients)} clients in the data, but {count} nodes; use "
+            f"--nodes {len(federation.clients)}, or set clients = {count}."
         )
     alpha = read_alpha(config.alpha, len(federation.clients))
     check_sizes(config, int((alpha > 0).sum()))
@@ -54,7 +54,7 @@ def write_nodes(
         own = {"client": name, "data": str(path / "data.npz"), "folder": str(path)}
         own |= {} if learner is None else {"learner": learner}
         own |= {"method": config.method} if ".py:" in config.method else {}
-        # all data are the user's, who has nothing to hide from the server
+        # all data belong to one user, so there is nothing to hide from the server
         nodes.append({**own, "alpha": float(alpha[number]), "min-examples": 1})
     made = replace(
         config,

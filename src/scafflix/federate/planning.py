@@ -1,4 +1,4 @@
-"""The method on both sides: the server's for all clients, a client's for itself alone."""
+"""The method on both sides: the server plans it for all clients, a client for itself."""
 
 from __future__ import annotations
 
@@ -24,18 +24,16 @@ def advice(
     stepsize: Auto = "auto",
     p: Auto = "auto",
 ) -> Plan:
-    """What theory advises for the clients that introduced themselves, all with alpha_i > 0.
+    """What theory advises for these clients, all with alpha_i > 0.
 
-    Where some client knows no constants (a network), `stepsize` and `p` are needed instead.
+    If a client has no constants (a network), `stepsize` and `p` are needed instead.
     """
     alpha = np.array([one.alpha for one in introductions])
     gamma = np.array([one.gamma for one in introductions])
     if not (gamma > 0).all():
         unknown = introductions[int(np.argmin(gamma))].client
         if isinstance(stepsize, str) or isinstance(p, str):
-            raise ScafflixError(
-                f"Client {unknown} knows no stepsize; give the numbers stepsize and p."
-            )
+            raise ScafflixError(f"Client {unknown} has no stepsize; set stepsize and p to numbers.")
         return without_theory(alpha, np.full(len(alpha), float(stepsize)), float(p), gradient)
     mu = np.array([one.gamma_mu for one in introductions]) / gamma
     L = np.array([one.gamma_L for one in introductions]) / gamma
@@ -54,15 +52,15 @@ def own_method(
 ) -> Method:
     """A client's side of a method.
 
-    It depends on the others only through gamma_i and the settings, which the server sends; so the
-    method is planned for a federation of this client alone, for which theory would advise that
-    gamma_i. A server names a method; it never sends one.
+    It depends on other clients only through gamma_i and the settings, which the server sends. So
+    the method is planned for a federation of this client alone, for which theory would advise this
+    gamma_i. A server only names a method; it never sends code.
     """
     make = METHODS.get(name, users)
     if make is None:
         raise ScafflixError(
-            f"method is {name!r}; it must be one of {', '.join(METHODS)}, or one of your own that "
-            "this node was given (--method)."
+            f"method is {name!r}; it must be one of {', '.join(METHODS)}, or your own method, "
+            "given to this node with --method."
         )
     if not (alpha > 0 and gamma > 0):
         raise ScafflixError(f"alpha is {alpha:g} and gamma is {gamma:g}; both must be above 0.")
@@ -80,14 +78,18 @@ def own_method(
     try:
         made = make(plan, **json.loads(settings))
     except (TypeError, ValueError) as error:
-        raise ScafflixError(f"The settings of {name} are not its own: {reason_of(error)}") from None
+        raise ScafflixError(
+            f"{name} does not accept the server's settings: {reason_of(error)}"
+        ) from None
     if made.name != name:
-        raise ScafflixError(f"The method of this node is {made.name!r}, not {name!r}.")
+        raise ScafflixError(
+            f"The server asks for the method {name!r}, but --method makes {made.name!r}."
+        )
     return made
 
 
 def settings_text(method: Method) -> str:
-    """A method's hyperparameters as they travel."""
+    """A method's hyperparameters as JSON, to send to clients."""
     plain = {
         name: value if isinstance(value, str | bool) or value is None else float(value)
         for name, value in method.settings.items()

@@ -1,4 +1,4 @@
-"""Child processes that do not outlive their parent's work."""
+"""Child processes that do not outlive their parent."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from scafflix.core.errors import ScafflixError
 from scafflix.federate import watcher
 
 GRACE = 10.0  # seconds between asking a process to stop and killing it
-LOGS, NOTE = "logs", "processes"  # the folder of logs, and in it the note of who is running
+LOGS, NOTE = "logs", "processes"  # the folder of logs, and the list of running processes in it
 
-# A child waits for a line before it becomes the program: if its parent dies before the watcher
-# knows of it, the line never comes, and it ends.
+# A child waits for a line before it runs the program. If its parent dies before the watcher
+# knows about the child, the line never comes, and the child ends.
 WAITING = 'read -r go && exec "$0" "$@" </dev/null'
 
 OFFLINE = {
@@ -36,9 +36,10 @@ OFFLINE = {
 
 
 def environment(home: Path, cache: Path) -> dict[str, str]:
-    """For Flower's commands: no network but the given addresses, no files but in these folders.
+    """Variables for Flower's commands: no network beyond the given addresses, and no files outside
+    these folders.
 
-    Each message is handled in a process of its own, which finds programs compiled before it.
+    Each message is handled by its own process, which reuses the programs compiled earlier.
     """
     here = str(Path(sys.executable).parent)
     return {
@@ -56,9 +57,9 @@ def environment(home: Path, cache: Path) -> dict[str, str]:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[int]:
-    """The folder for this command alone; what a dead one left running in it is ended.
+    """Reserve the folder for this command, and end what a dead command left running in it.
 
-    Yields the descriptor that holds the folder.
+    Yields the file descriptor that locks the folder.
     """
     with durable.locked(durable.new_folder(folder), patience=0.0) as held:
         watcher.end(watcher.read_note(folder / LOGS / NOTE))
@@ -66,7 +67,7 @@ def alone(folder: Path) -> Iterator[int]:
 
 
 class Watch:
-    """The watcher of this process: when this one ends, what it was told of ends too."""
+    """The watcher of this process: when this process ends, the watcher ends all it was told of."""
 
     def __init__(self, logs: Path) -> None:
         words = [sys.executable, "-P", watcher.__file__, str(logs / NOTE)]
@@ -76,36 +77,36 @@ class Watch:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             text=True,
-            start_new_session=True,  # out of reach of what is sent to our group
+            start_new_session=True,  # so that signals to our group do not reach it
         )
 
     @property
     def pipe(self) -> IO[str]:
-        """As long as somebody holds it, nothing is ended."""
+        """The pipe to the watcher; nothing is ended while it is open."""
         assert self.process.stdin is not None
         return self.process.stdin
 
     def add(self, pid: int) -> None:
-        """A process that is to end with this one."""
+        """Add a process that must end with this one."""
         try:
             self.pipe.write(watcher.line_of(psutil.Process(pid)) + "\n")
             self.pipe.flush()
         except BrokenPipeError:
             raise ScafflixError(
-                "The process that watches over the others was killed; start again."
+                "The process that watches the others was killed; run the same command again."
             ) from None
 
     def end(self) -> None:
-        """Kill all that is left of what was told."""
+        """Kill whatever is left of the processes that were added."""
         with suppress(BrokenPipeError):
             self.pipe.close()
         self.process.wait()
 
 
 class Processes:
-    """Everything that was started is stopped at the end, with all that it started itself.
+    """Processes that are stopped at the end, together with their own children.
 
-    If this process is killed, a watcher does it.
+    If this process is killed, a watcher stops them.
     """
 
     def __init__(self, logs: Path, variables: dict[str, str]) -> None:
@@ -126,7 +127,7 @@ class Processes:
         self.stop()
 
     def start(self, name: str, *words: str, piped: bool = False) -> subprocess.Popen[str]:
-        """A command of this environment, with its output in a log file or in a pipe."""
+        """Start a command of this environment, with its output in a log file or a pipe."""
         program = _program(words[0])
         out: IO[str] | int = subprocess.PIPE
         if not piped:
@@ -141,25 +142,25 @@ class Processes:
             stderr=subprocess.STDOUT,
             env=self.variables,
             text=True,
-            start_new_session=True,  # a Ctrl-C is ours to pass on, and whole groups are stopped
+            start_new_session=True,  # we handle Ctrl-C ourselves, and stop whole groups
         )
         self.running[name] = process
         self._watch.add(process.pid)
         assert process.stdin is not None
         with process.stdin as waiting:
             waiting.write("go\n")
-        process.stdin = None  # nothing more is said to it
+        process.stdin = None  # nothing more is sent to it
         return process
 
     def kill(self, name: str) -> None:
-        """At once, without a last word."""
+        """Kill a process at once, without asking it to stop."""
         process = self.running.pop(name)
         with suppress(psutil.NoSuchProcess):
             watcher.end([psutil.Process(process.pid)])
         process.wait()
 
     def check(self) -> None:
-        """Refuse to go on when a process has ended that should not have."""
+        """Raise an error if a process has ended that should be running."""
         for name, process in self.running.items():
             if process.poll() is not None:
                 raise ScafflixError(
@@ -167,14 +168,14 @@ class Processes:
                 )
 
     def last_words(self, name: str) -> str:
-        """The end of a log, in one line."""
+        """The end of a log, as one line."""
         path = self.logs / f"{name}.log"
         lines = path.read_text(errors="replace").split("\n") if path.exists() else []
         told = [line.strip() for line in lines if line.strip()]
         return f"{' | '.join(told[-3:])[-500:]} (see {path})"
 
     def stop(self) -> None:
-        """Ask all, newest first; kill those who stay."""
+        """Ask all processes to stop, newest first; kill those that do not."""
         left = list(self.running.values())[::-1]
         for process in left:
             with suppress(ProcessLookupError):
@@ -187,7 +188,7 @@ class Processes:
             self._watch.end()
             self._watch = None
         for process in left:
-            process.kill()  # should the watcher be gone
+            process.kill()  # in case the watcher is gone
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
@@ -199,7 +200,7 @@ class Processes:
 
 
 def become(words: list[str], variables: dict[str, str], folder: Path, held: int) -> NoReturn:
-    """Turn this process into a program of this environment, which keeps what holds the folder."""
+    """Replace this process by a program of this environment, which keeps the folder locked."""
     watch = Watch(durable.new_folder(folder / LOGS))
     watch.add(os.getpid())
     for kept in (held, watch.pipe.fileno()):
@@ -211,14 +212,12 @@ def become(words: list[str], variables: dict[str, str], folder: Path, held: int)
 def _program(name: str) -> str:
     program = Path(sys.executable).parent / name
     if not program.exists():
-        raise ScafflixError(
-            f"{name} is not installed; install Flower with pip install 'scafflix[flower]'."
-        )
+        raise ScafflixError(f"{name} is not installed; run: pip install 'scafflix[flower]'")
     return str(program)
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on."""
+    """A free loopback port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -227,11 +226,13 @@ def free_port() -> int:
 def wait_for_port(
     port: int, processes: Processes, host: str = "127.0.0.1", seconds: float = 60.0
 ) -> None:
-    """Until somebody listens."""
+    """Wait until a process listens on the port."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         processes.check()
         with suppress(OSError), socket.create_connection((host, port), timeout=1.0):
             return
         time.sleep(0.1)
-    raise ScafflixError(f"Nobody listens on port {port} after {seconds:g} seconds.")
+    raise ScafflixError(
+        f"No process listens on port {port} after {seconds:g} seconds; see {processes.logs}."
+    )

@@ -1,13 +1,13 @@
-"""A user's PyTorch module on a node. PyTorch is an optional extra: `scafflix[torch]`.
+"""Your own PyTorch module on a node. PyTorch is an optional extra: `scafflix[torch]`.
 
-In a file of the user's that every node can import:
+In a file that every node has, write
 
     learner = torch_learner(lambda: nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)))
 
-and `scafflix deploy node --learner FILE:learner`. The module computes losses and gradients, in
-float32; the method's lines and the protocol are those of every other model. It is in training mode
-for gradients, with random numbers that depend on their place alone (a message that is repeated
-gives the same upload), and in evaluation mode for all that is measured.
+and run `scafflix deploy node --learner FILE.py:learner`. The module computes losses and gradients
+in float32; the method and the protocol are the same as for any other model. The module is in
+training mode for gradients, with random numbers that depend only on their place (so a repeated
+message gives the same upload), and in evaluation mode for losses and scores.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ MakeModule = Callable[[], "nn.Module"]
 Loss = Callable[["Tensor", "Tensor"], "Tensor"]  # (outputs, labels) -> mean over a batch
 Score = Callable[["Tensor", "Tensor"], "Tensor"]
 
-AT_ONCE = 1024  # examples of one evaluation
-STILL = (0,)  # the seed of evaluations, for a module that draws even then
+AT_ONCE = 1024  # examples evaluated together
+STILL = (0,)  # the seed for evaluations, for a module that draws random numbers even then
 
 
 def torch_learner(
     make: MakeModule, loss: Loss | None = None, score: Score | None = None
 ) -> Callable[[Path, DeployConfig], TorchLearner]:
-    """What a node's `learner` names: from its file and the configuration to its f_i.
+    """The function for a node's `learner`: it makes f_i from the node's file and the configuration.
 
-    `loss` is cross-entropy and `score` accuracy unless others are given; the labels are then
-    classes, which `loss` takes as 0, 1, ... A loss of the user's own takes them as they are.
+    By default `loss` is cross-entropy and `score` is accuracy. Cross-entropy takes the labels as
+    classes 0, 1, ...; your own loss takes them as they are.
     """
 
     def of(path: Path, config: DeployConfig) -> TorchLearner:
@@ -74,7 +74,7 @@ def torch_learner(
 
 
 class TorchLearner:
-    """f_i of a module; no theory gives its stepsize, so the server must.
+    """f_i of a module; theory gives no stepsize for it, so the server must.
 
     The module is made with the recipe's seed, so that every node starts from the same point.
     """
@@ -139,7 +139,7 @@ class TorchLearner:
         return self._mean("score", point, part)
 
     def named(self, point: Vector) -> dict[str, NDArray[Any]]:
-        """Under the names of the module's state_dict, frozen parameters too."""
+        """The arrays under the names of the module's state_dict, including frozen parameters."""
         own = {id(p): leaf for p, leaf in zip(self._parameters, point.tree, strict=True)}
         found = self.module.state_dict(keep_vars=True)
         return {name: own.get(id(p), p.detach().numpy()) for name, p in found.items()}
@@ -149,8 +149,8 @@ class TorchLearner:
         validation = self.federation.validation
         if validation is None:
             raise ScafflixError(
-                "The local optimum is stopped early by validation data, and there are none; give "
-                "validation, such as 0.1, or alpha = 1."
+                "The local optimum needs validation data for early stopping, and there are none; "
+                "set validation, for example to 0.1, or set alpha = 1."
             )
 
         def slope(point: Vector, step: int) -> Vector:
@@ -160,7 +160,7 @@ class TorchLearner:
         return descend(self._start, self.recipe, slope, lambda x: self._mean("loss", x, validation))
 
     def _rows(self, size: int | None, seed: Sequence[int]) -> NDArray[np.int64]:
-        """Those of a batch, drawn with replacement; or all."""
+        """The rows of a batch, drawn with replacement, or all rows."""
         if size is None:
             return np.arange(self.examples)
         return np.random.default_rng(seed).integers(0, self.examples, size)
@@ -184,7 +184,7 @@ class TorchLearner:
         return g + self.l2 * point if self.l2 else g
 
     def _mean(self, what: str, point: Vector, part: Examples) -> float:
-        """The loss or the score over the examples of a part."""
+        """The mean loss or score over the examples of a part."""
         import torch
 
         self._load(point)
@@ -206,9 +206,9 @@ class TorchLearner:
             why = " ".join(str(error).split())[:300]
             raise ScafflixError(
                 f"The module or its {what} fails on inputs of torch.float32 and shape "
-                f"{tuple(inputs.shape)} with labels of {labels.dtype}: {why} Its parameters and "
-                "inputs are float32; convert inputs in forward where it needs others, as in "
-                "tokens.long()."
+                f"{tuple(inputs.shape)} with labels of {labels.dtype}: {why} The module's "
+                "parameters and inputs are float32; if it needs another type, convert the inputs "
+                "in forward, for example with tokens.long()."
             ) from error
         shape = tuple(getattr(value, "shape", ()))
         if int(np.prod(shape)) != 1:
@@ -219,7 +219,7 @@ class TorchLearner:
         return value
 
     def _load(self, point: Vector) -> None:
-        """Bring the module to this point."""
+        """Copy this point into the module's parameters."""
         import torch
 
         with torch.no_grad():
@@ -229,7 +229,7 @@ class TorchLearner:
 
 @contextmanager
 def _random(seed: Sequence[int]) -> Iterator[None]:
-    """PyTorch's random numbers from a seed; those of the caller stay as they were."""
+    """Seed PyTorch's random numbers; the caller's generator is left as it was."""
     import torch
 
     (state,) = np.random.SeedSequence(seed).generate_state(1, np.uint64)
@@ -239,7 +239,7 @@ def _random(seed: Sequence[int]) -> Iterator[None]:
 
 
 def _suitable(module: Any) -> nn.Module:
-    """The module in float32, if it is one that can be averaged."""
+    """The module in float32, if it can be averaged."""
     import torch
 
     if not isinstance(module, torch.nn.Module):
@@ -249,8 +249,8 @@ def _suitable(module: Any) -> nn.Module:
         )
     if list(module.buffers()):
         raise ScafflixError(
-            "The module has buffers, such as the running means of BatchNorm, which are no "
-            "parameters and would not be averaged; use GroupNorm or LayerNorm, say."
+            "The module has buffers, such as the running means of BatchNorm, which are not "
+            "parameters and would not be averaged; use GroupNorm or LayerNorm, for example."
         )
     for name, parameter in module.named_parameters():
         if torch.nn.parameter.is_lazy(parameter):
@@ -261,10 +261,12 @@ def _suitable(module: Any) -> nn.Module:
         if parameter.is_complex() or (parameter.requires_grad and parameter.ndim == 0):
             raise ScafflixError(
                 f"The parameter {name} is {'complex' if parameter.is_complex() else 'a scalar'}; "
-                "parameters are real arrays: give a scalar the shape (1,)."
+                "it must be a real array; use a real type, and give a scalar the shape (1,)."
             )
     if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise ScafflixError("The module has no parameter with requires_grad: nothing to train.")
+        raise ScafflixError(
+            "The module has nothing to train; set requires_grad for at least one parameter."
+        )
     return module.cpu().float()
 
 
@@ -275,7 +277,7 @@ def _tensors(part: Examples, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     features, labels = part.features[rows], part.labels[rows]
     features = features if isinstance(features, np.ndarray) else features.toarray()
     kinds = [np.int64 if a.dtype.kind in "iub" else np.float32 for a in (features, labels)]
-    kinds[0] = np.float32  # also of images in bytes
+    kinds[0] = np.float32  # also for images stored as bytes
     return torch.from_numpy(features.astype(kinds[0])), torch.from_numpy(labels.astype(kinds[1]))
 
 

@@ -1,9 +1,8 @@
-"""The record of a real run: the files of a simulation's, with what a server can know.
+"""The record of a real run: the same files as for a simulation, with what a server can know.
 
-Personal models and local optima stay on the nodes; f~(x*) is nobody's to know, so that there is
-an objective (the mean of f_i(x~_i) over the clients that replied; at the end
-`final_objective_clients` of them) and no gap. What was refused
-and dropped is counted in the summary.
+Personal models and local optima stay on the nodes. f~(x*) is unknown, so the record has an
+objective (the mean of f_i(x~_i) over the clients that replied; `final_objective_clients` of them at
+the end) but no gap to the optimum. The summary counts refused and dropped uploads.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ def record(
     config: Mapping[str, Any],
     seconds: float,
 ) -> Record:
-    """From a server whose rounds are closed, and what the clients said at the end."""
+    """The record of a finished run, from the server and the clients' final reports."""
     rows = [dict.fromkeys(COLUMNS, 0), *core.rows()]
     metrics = {name: np.array([row[name] for row in rows]) for name in COLUMNS if name in rows[-1]}
-    # what clients report in a round is of the point that the round before it led to
+    # in a round, clients report on the point that the previous round produced
     reported = [np.nan if row["loss"] is None else row["loss"] for row in rows[1:]]
     final = float(np.mean([one.loss for one in evaluations.values()])) if evaluations else np.nan
     metrics["objective"] = np.array([*reported, final])

@@ -20,17 +20,17 @@ class Roster(NamedTuple):
 
     run: str
     introductions: tuple[Introduction, ...]  # in the order of the client numbers
-    left: tuple[str, ...] = ()  # clients that the operator took out
+    left: tuple[str, ...] = ()  # clients that the operator removed
 
     def save(self, folder: Path, start: Arrays, hook: Hook = durable.quiet) -> None:
-        """For a server that starts again."""
+        """Save the roster for a server that starts again."""
         kept = [one._replace(start=())._asdict() for one in self.introductions]
         facts = {"run": self.run, "introductions": kept, "left": list(self.left)}
         durable.write(folder / f"roster{durable.SUFFIX}", facts, start, hook)
 
     @staticmethod
     def load(folder: Path) -> tuple[Roster, Arrays] | None:
-        """The roster and the start of a run in this folder, if there is one."""
+        """The roster and the starting point of the run in this folder, if there is one."""
         found = durable.read(folder / f"roster{durable.SUFFIX}")
         if found is None:
             return None
@@ -39,45 +39,48 @@ class Roster(NamedTuple):
         return Roster(facts["run"], tuple(people), tuple(facts["left"])), start
 
     def without(self, clients: Sequence[str]) -> Roster:
-        """The same run among the others; who has left already may be named again."""
+        """The same run without these clients; those already removed may be named again."""
         names = [one.client for one in self.introductions]
         for client in clients:
             if client not in (*names, *self.left):
                 raise ScafflixError(
-                    f"There is no client {client} in this run; it has {', '.join(names)}."
+                    f"There is no client {client} in this run; choose from {', '.join(names)}."
                 )
         others = tuple(one for one in self.introductions if one.client not in clients)
         if not others:
-            raise ScafflixError("Without these clients nobody is left; begin a run elsewhere.")
+            raise ScafflixError(
+                "Without these clients nobody is left; keep one, or start a run in another folder."
+            )
         gone = [name for name in names if name in clients]
         return self._replace(introductions=others, left=(*self.left, *gone))
 
 
 def new_roster(introductions: Sequence[Introduction]) -> Roster:
-    """A run of these clients, in this order, under a name of its own."""
+    """A new run of these clients, in this order, with a new name."""
     if not introductions:
-        raise ScafflixError("No client introduced itself; start nodes first.")
+        raise ScafflixError("No client introduced itself; start the nodes first.")
     names = Counter(one.client for one in introductions)
     name, times = names.most_common(1)[0]
     if times > 1:
-        raise ScafflixError(f"{times} nodes call themselves {name}; give each its own id.")
+        raise ScafflixError(f"{times} nodes use the client id {name}; give each node its own id.")
     for one in introductions:
         wrong = problem_with_introduction(one)
         if wrong is not None:
-            raise ScafflixError(f"Client {one.client} introduced itself badly: {wrong.reason}")
+            raise ScafflixError(f"Client {one.client} sent an invalid introduction: {wrong.reason}")
         if one.layout != introductions[0].layout:
             raise ScafflixError(
-                f"Client {one.client} has models of the layout {one.layout}, client "
-                f"{introductions[0].client} of {introductions[0].layout}; they must be the same."
+                f"Client {one.client} has a model with the layout {one.layout}, but client "
+                f"{introductions[0].client} has {introductions[0].layout}; the layouts must be "
+                "the same, so use one model on all nodes."
             )
     return Roster(secrets.token_hex(8), tuple(introductions))
 
 
 def check_order(roster: Roster, order: Sequence[str]) -> None:
-    """Refuse to go on among other clients than those with whom the run began."""
+    """Refuse to continue with clients other than those of the run."""
     names = [one.client for one in roster.introductions]
     if order and [name for name in order if name not in roster.left] != names:
         raise ScafflixError(
-            f"The run is one of the clients {', '.join(names)}, not of {', '.join(order)}; give "
-            "another --out, or the clients with whom it began."
+            f"The clients of this run are {', '.join(names)}, not {', '.join(order)}; choose "
+            "another --out, or use the clients it began with."
         )

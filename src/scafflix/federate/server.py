@@ -1,8 +1,8 @@
 """The server: rounds, cohorts, the ledger, the checkpoints.
 
-A round is closed with the replies that came, and the checkpoint of its average is on the disk
-before anybody can learn of it: a server that crashes repeats the open round with the same point
-and the same K, or has already closed it for good.
+A round is closed with the replies that came, and the checkpoint of its average is on disk before
+any client can learn of it. So a server that crashes either repeats the open round with the same
+point and the same K, or has already closed it for good.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from scafflix.simulate.cohorts import cohort_of
 
 
 class Closed(NamedTuple):
-    """Who was in the round that was closed last."""
+    """Who was in the last closed round."""
 
     replied: int
     asked: int
@@ -50,10 +50,10 @@ class Closed(NamedTuple):
 
 
 class ServerCore(Standing):
-    """One run, begun or taken up again from its folder.
+    """One run, new or continued from its folder.
 
-    `method` is that of the clients that take part (alpha_i > 0), in the order of the roster. The
-    run goes on after its last closed round, or, in a new epoch, after the round `back_to`.
+    `method` is planned for the clients that take part (alpha_i > 0), in the order of the roster.
+    The run continues after its last closed round, or, in a new epoch, after the round `back_to`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ServerCore(Standing):
     # a round
 
     def _open(self) -> None:
-        """Draw what the round is made of, from the seed and the round alone."""
+        """Draw the steps and the cohort of the round from the seed and the round number only."""
         seed, n = self.settings.seed, len(self.names)
         drawn = streams.uniforms(seed, Stream.COIN, self.round, 1)
         self.steps = int(self.method.local_steps(drawn)[0])
@@ -94,7 +94,7 @@ class ServerCore(Standing):
         self.tally.recent.clear()
 
     def _own_steps(self) -> dict[str, int]:
-        """K_i of the cohort; K, unless the method lets clients stop by themselves."""
+        """K_i of each client in the cohort; K, unless the method lets clients stop on their own."""
         if self.method.own_steps is None:
             return dict.fromkeys(self.cohort, self.steps)
         numbers = np.array([self.numbers[name] for name in self.cohort])
@@ -107,12 +107,12 @@ class ServerCore(Standing):
         return dict(zip(self.cohort, drawn.tolist(), strict=True))
 
     def requests(self) -> dict[str, Train]:
-        """A message to each client of the cohort from which there is no upload yet."""
+        """A message to each client of the cohort that has not sent its upload yet."""
         asked = [name for name in self.cohort if name not in self.accepted]
         return {name: self.request(name) for name in asked}
 
     def request(self, name: str) -> Train:
-        """The message of the open round to one client."""
+        """The message to one client in the open round."""
         entry = self.ledger.entries[name]
         direct = entry.included == self.round - 1  # then x_r is that average
         message = Train(
@@ -129,7 +129,7 @@ class ServerCore(Standing):
         return message
 
     def address(self, name: str) -> dict[str, Any]:
-        """The fields of every message to a client: where the run stands, and what to commit."""
+        """The fields common to all messages to a client: the state of the run, what to commit."""
         entry = self.ledger.entries[name]
         return {
             "run": self.run,
@@ -145,7 +145,7 @@ class ServerCore(Standing):
         }
 
     def average_for(self, entry: Entry) -> Arrays:
-        """The broadcast after the round that the client has to commit; empty for none."""
+        """The broadcast after the round that the client has to commit; empty if there is none."""
         if entry.included in (NONE, entry.confirmed) or not self.remembers:
             return ()
         if entry.included == self.round - 1:
@@ -158,7 +158,7 @@ class ServerCore(Standing):
         return self.mirrors.arrays(name, self.epoch, self.ledger.entries[name].included)
 
     def receive(self, sender: str, reply: Any) -> bool:
-        """Take in what came from a client (`sender`: who was asked); whether to ask it again."""
+        """Take in a reply from the client `sender`; return whether to ask it again."""
         if isinstance(reply, Refusal):
             return self.receive_refusal(sender, reply)
         wrong = self._problem_with(sender, reply)
@@ -176,7 +176,7 @@ class ServerCore(Standing):
 
     def _problem_with(self, sender: str, reply: Any) -> Fault | None:
         if not isinstance(reply, Upload):
-            return Fault("type", f"a {type(reply).__name__} came as reply.")
+            return Fault("type", f"its reply is of type {type(reply).__name__}; it must be Upload.")
         if sender not in self.clients:
             return Fault("unknown_client", "it does not take part in this run.")
         _, weight, _ = self._exchange(self.server, sender)
@@ -193,10 +193,13 @@ class ServerCore(Standing):
         return problem_with_upload(reply, expected)
 
     def receive_refusal(self, sender: str, reply: Refusal) -> bool:
-        """Take in that a client did not do it; whether it can be helped and asked again."""
+        """Take in a client's refusal; return whether to restore its state and ask again."""
         wrong = fault_of(reply)
         if wrong is not None or reply.client != sender or sender not in self.clients:
-            self.refuse(sender, wrong or Fault("unknown_client", "another's name."))
+            self.refuse(
+                sender,
+                wrong or Fault("unknown_client", "its refusal is in the name of another client."),
+            )
             return False
         if (reply.epoch, reply.round) != (self.epoch, self.round):
             self.tally.counts["late"] += 1
@@ -211,15 +214,15 @@ class ServerCore(Standing):
         return False
 
     def refuse(self, sender: str, wrong: Fault) -> None:
-        """Count what is refused, and say whose it was."""
+        """Count a refused message, and log who sent it."""
         self.tally.refuse(self.round, sender, wrong)
 
     def fail(self, sender: str, reason: str) -> None:
-        """No reply will come from a client that was asked."""
+        """Note that a client will not reply."""
         self.tally.note(self.round, sender, Fault("error", reason))
 
     def close(self) -> bool:
-        """Form the average of what came and go on; or, with too few replies, repeat the round."""
+        """Average the uploads and go on, or repeat the round if there were too few replies."""
         distances = self._refuse_far()
         if len(self.accepted) < self.minimum:
             self._repeat()
@@ -257,8 +260,8 @@ class ServerCore(Standing):
         return True
 
     def _refuse_far(self) -> dict[str, float]:
-        """How far the uploads lie from x_r, or how long messages are that are no points; those
-        that lie too far are not accepted."""
+        """Refuse uploads that are too far from x_r. Return the distances, or the norms of messages
+        that are not points."""
         x = tuple(jax.tree.leaves(self.sent.x))
         origin = x if self.sends_local and self.message_layout == self.layout else None
         distances = {name: distance(one.point, origin) for name, one in self.accepted.items()}
@@ -274,13 +277,13 @@ class ServerCore(Standing):
         if self.attempt >= self.settings.attempts:
             seen = ", ".join(f"{what} ({many})" for what, many in self.tally.recent.items())
             raise ScafflixError(
-                f"Round {self.round} got {len(self.accepted)} replies in {self.attempt} "
-                f"attempts and needs {self.minimum} ({seen or 'nothing else came'}); start "
-                "the server again to go on from here."
+                f"Round {self.round} got {len(self.accepted)} of the {self.minimum} replies it "
+                f"needs, in {self.attempt} attempts ({seen or 'no other messages came'}); start "
+                "the server again to continue from this round."
             )
 
     def judge(self, told: Mapping[str, float]) -> None:
-        """Take in what clients say of x_r, and stop if their objective has blown up."""
+        """Take in the clients' losses at x_r, and stop if their objective has blown up."""
         self.losses.take(self.round, told)
         wrong = self.losses.blown_up(told, self.settings.blow_up)
         if wrong is not None:
@@ -288,28 +291,29 @@ class ServerCore(Standing):
 
     def _diverged(self, how: str) -> DivergenceError:
         return DivergenceError(
-            f"{self.method.name} diverged: after {self.round} rounds {how}; the best model is that "
-            f"after round {self.losses.best}: go back to it with --from {self.losses.best}, maybe "
-            "--without a client, or begin a run with smaller stepsizes in another folder.",
+            f"{self.method.name} diverged: after {self.round} rounds {how}; the best model is the "
+            f"one after round {self.losses.best}: go back to it with --from {self.losses.best} "
+            "(and drop a client with --without if needed), or start a run with smaller stepsizes "
+            "in another folder.",
             self.round,
         )
 
     def new_epoch(self) -> None:
-        """Every client sets h = 0 and drops what is pending: sum_i alpha_i h_i = 0 again.
+        """Every client sets h = 0 and drops its pending upload: sum_i alpha_i h_i = 0 again.
 
-        What an operator does when a client lost its state and there is no mirror. The model stays.
+        For when a client has lost its state and there is no mirror. The model is kept.
         """
         self.begin_epoch()
         self._open()
 
     def settle(self, told: Mapping[str, float]) -> None:
-        """At the end of a run: keep what was confirmed, drop what nobody needs."""
+        """At the end of a run: save what was confirmed, and remove what is no longer needed."""
         self.checkpoint()
         self.forget()
         self.judge(told)
 
     def _keep_average(self) -> None:
-        """x_r is the average of round r - 1; it outlives the round if somebody must commit it."""
+        """Keep x_r, the average of round r - 1, if a client still has to commit it."""
         if self.round - 1 in self.ledger.waiting() and self.remembers:
             self.files.keep_average(self.round - 1, self.point)
 

@@ -1,4 +1,4 @@
-"""The loop of a server over any transport."""
+"""The server's loop, over any transport."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scafflix.federate.server import ServerCore
 from scafflix.federate.status import Progress
 
 FAREWELLS = 3  # attempts to reach everybody at the end
-MOST_NAMES = 5  # in a line of progress
+MOST_NAMES = 5  # in the progress line
 
 
 class Failure(NamedTuple):
@@ -25,29 +25,29 @@ class Transport(Protocol):
     """A way to reach clients by their ids."""
 
     def exchange(self, requests: Mapping[str, Request]) -> Iterable[tuple[str, Reply | Failure]]:
-        """Send each, and yield who was asked and what came, until all answered or time is up.
+        """Send all requests; yield each client and its reply until all have replied or time is up.
 
-        Late and repeated replies to earlier messages may be among them.
+        Late or repeated replies to earlier messages may be among them.
         """
 
 
 class Asking(Protocol):
-    """An open round, or the farewell: what to send, and what becomes of the replies."""
+    """An open round or the farewell: what to send, and how to take in the replies."""
 
     def requests(self) -> Mapping[str, Request]:
-        """To everybody who has not answered."""
+        """A message to each client that has not answered."""
 
     def request(self, name: str) -> Request:
-        """To one client."""
+        """The message to one client."""
 
     def receive(self, sender: str, reply: Any) -> bool:
-        """Take in a reply; whether to ask its sender once more."""
+        """Take in a reply; return whether to ask its sender again."""
 
 
 def serve(
     core: ServerCore, transport: Transport, progress: Progress | None = None
 ) -> dict[str, Evaluation]:
-    """Run the rounds that are left; then what the clients say of the models they take home."""
+    """Run the remaining rounds; return the clients' reports on their final models."""
     report = progress or (lambda *_: None)
     while not core.done:
         _ask(core, core, transport)
@@ -74,7 +74,7 @@ def _who(core: ServerCore) -> str:
 
 
 def _ask(asking: Asking, core: ServerCore, transport: Transport) -> None:
-    """Exchange, and once more with those whose lost state can be given back."""
+    """Exchange messages, and once more with clients whose lost state can be restored."""
     again = _exchange(asking.requests(), asking, core, transport)
     if again:
         _exchange({name: asking.request(name) for name in again}, asking, core, transport)
@@ -83,7 +83,7 @@ def _ask(asking: Asking, core: ServerCore, transport: Transport) -> None:
 def _exchange(
     requests: Mapping[str, Request], asking: Asking, core: ServerCore, transport: Transport
 ) -> list[str]:
-    """Who must be asked again."""
+    """Exchange messages; return the clients to ask again."""
     again = []
     for sender, reply in transport.exchange(requests):
         if isinstance(reply, Failure):

@@ -1,4 +1,4 @@
-"""How long a run is, with whom, and how much patience the server has."""
+"""The length of a run, the sizes of its rounds, and the server's limits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from scafflix.simulate.cohorts import BLOW_UP
 
 
 class Restart(NamedTuple):
-    """How a run is taken up again, if not where it stopped; each begins a new epoch."""
+    """How to continue a run other than where it stopped; each option begins a new epoch."""
 
     new_epoch: bool = False  # all control variates are zero again
-    back_to: int | None = None  # the closed rounds after which to go on
+    back_to: int | None = None  # continue after this many closed rounds
     without: tuple[str, ...] = ()  # clients that leave for good
 
 
@@ -22,21 +22,21 @@ AS_IT_STOPPED = Restart()
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the operator chooses and no theory gives."""
+    """What the operator chooses, because theory does not determine it."""
 
     rounds: int
-    cohort: int | None = None  # clients a round; None: all that take part
-    minimum: int | None = None  # replies without which a round is repeated; None: half a cohort
-    attempts: int = 5  # at most, for one round
+    cohort: int | None = None  # clients per round; None: all that take part
+    minimum: int | None = None  # replies needed, or the round is repeated; None: half the cohort
+    attempts: int = 5  # at most, per round
     seed: int = 0
-    mirror: bool = False  # keep every h_i here too, to give back to a client that lost its own
-    every: int = 1  # rounds between those in which clients report f_i(x~_i)
-    far: float = 100.0  # times the usual distance: an upload beyond is refused; 0: none is
-    blow_up: float = BLOW_UP  # times the objective of the start: divergence; 0: never
-    checkpoints: int = 5  # to keep, beside that of the best model
+    mirror: bool = False  # keep a copy of every h_i, for a client that loses its own
+    every: int = 1  # clients report f_i(x~_i) every this many rounds
+    far: float = 100.0  # refuse uploads beyond this multiple of the usual distance; 0: never
+    blow_up: float = BLOW_UP  # divergence: this multiple of the first objective; 0: never
+    checkpoints: int = 5  # checkpoints to keep, besides the one of the best model
 
     def sizes(self, n: int) -> tuple[int, int]:
-        """Of a cohort, and of the least replies to it, where n clients take part.
+        """The size of a cohort and the replies it needs, if n clients take part.
 
         >>> Settings(rounds=1, cohort=3).sizes(8)
         (3, 2)
@@ -47,8 +47,8 @@ class Settings:
             raise ScafflixError(f"cohort is {size}; it must be at least 1 and at most {n}.")
         if not 1 <= least <= size:
             raise ScafflixError(
-                f"minimum is {least}; it must be at least 1 and at most {size}, the clients of "
-                "a round."
+                f"minimum is {least}; it must be at least 1 and at most {size}, the number of "
+                "clients per round."
             )
         if min(self.rounds, self.attempts, self.every, self.checkpoints) < 1:
             raise ScafflixError("rounds, attempts, every and checkpoints must be at least 1.")

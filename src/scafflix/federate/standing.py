@@ -1,4 +1,4 @@
-"""How a run stands, in memory and on the disk."""
+"""The state of a run, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scafflix.methods.method import Client, Method
 
 
 class Standing:
-    """Who takes part, the model, the ledger, the counts; each checkpoint holds all that changes."""
+    """The clients, the model, the ledger and the counts; a checkpoint holds all that changes."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class Standing:
         self.message_layout = layout_of(leaves)
         if settings.mirror and self.remembers and not self.sends_local:
             raise ScafflixError(
-                f"mirror is for methods whose clients send what they iterate on, and {method.name} "
-                "sends something else; leave it out."
+                f"mirror needs a method whose clients upload their iterates, and {method.name} "
+                "uploads something else; leave mirror out."
             )
         self.epoch = self.round = self.iteration = 0
         self.server: Any = first
@@ -82,7 +82,7 @@ class Standing:
         return tuple(np.asarray(leaf) for leaf in self.server.x.tree)
 
     def begin_epoch(self) -> None:
-        """h = 0 for everybody, from here on."""
+        """Begin a new epoch: every client resets h to 0."""
         self.epoch += 1
         self.ledger.new_epoch()
         self.tally.counts["epochs"] += 1
@@ -95,7 +95,7 @@ class Standing:
 
     @property
     def _terms(self) -> dict[str, Any]:
-        """What must stay as it is in all rounds: clients have trained by it already."""
+        """What must stay the same in all rounds, because clients have already trained with it."""
         return {
             "run": self.run,
             "method": self.method.name,
@@ -126,7 +126,7 @@ class Standing:
         if back_to is not None and not wanted:
             kept = ", ".join(str(one.round) for one in moments)
             raise ScafflixError(
-                f"{self.files.folder} has no checkpoint of round {back_to}; it has those of "
+                f"{self.files.folder} has no checkpoint of round {back_to}; the rounds it has are: "
                 f"{kept or 'none'}."
             )
         if not wanted:
@@ -145,17 +145,18 @@ class Standing:
         if self.round > self.settings.rounds:
             raise ScafflixError(
                 f"rounds is {self.settings.rounds}, but {self.round} rounds are closed in "
-                f"{self.files.folder}; give at least as many, or go back with --from ROUND."
+                f"{self.files.folder}; set rounds to at least {self.round}, or go back with "
+                "--from ROUND."
             )
 
     def _take(self, facts: dict[str, Any], leaves: Arrays) -> None:
-        """Stand where a checkpoint was written."""
+        """Restore the state from a checkpoint."""
         left = set(facts["ledger"]) - set(self.names)
         for name, mine in self._terms.items():
             if facts[name] != mine and not (left and name in ("settings", "cohort", "gamma")):
                 raise ScafflixError(
                     f"{self.files.folder} holds a run whose {name} is {facts[name]}, not {mine}; "
-                    "give another folder, or the settings it began with."
+                    "choose another folder, or use the settings it began with."
                 )
         self.epoch, self.round = facts["epoch"], facts["round"]
         self.iteration = facts["iteration"]

@@ -1,6 +1,6 @@
-"""How a run stands, handed from the server's app to the command that waits for it.
+"""The status of a run, passed from the server's app to the command that waits for it.
 
-It goes through a file in the server's folder, for what is in a log may be a client's words.
+It is passed through a file in the server's folder, because a log may contain text from clients.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from scafflix.core.errors import one_line
 
 FILE = "status.json"
 
-Progress = Callable[[int, int, str], None]  # rounds done, of how many, how it stands
+Progress = Callable[[int, int, str], None]  # rounds done, rounds in total, current state
 
 
 class Status(NamedTuple):
-    """Of the job of that name; another's is not ours to believe."""
+    """The status of one job; the status of another job is ignored."""
 
     job: str
     done: int = 0
     total: int = 0
     state: str = ""
     finished: bool = False
-    error: str = ""  # the sentence with which it ended
+    error: str = ""  # the error message with which it ended
 
     def write(self, folder: Path) -> None:
-        """For the command that handed in the job."""
+        """Write the status for the command that submitted the job."""
         told = self._replace(state=one_line(self.state), error=one_line(self.error))
         durable.put(folder / FILE, [json.dumps(told._asdict()).encode()])
 
 
 def read_status(folder: Path, job: str) -> Status:
-    """Of this job; one that has said nothing yet has done nothing."""
+    """The status of this job; empty if it has not written one yet."""
     try:
         found = Status(**json.loads((folder / FILE).read_text()))
     except FileNotFoundError:

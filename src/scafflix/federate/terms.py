@@ -1,4 +1,4 @@
-"""What a federation has agreed on: a folder holds one run, and another is refused in it."""
+"""The terms of a run: a folder holds one run, and refuses any other."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from scafflix.core.errors import ScafflixError
 from scafflix.federate.configuration import DeployConfig
 from scafflix.runs.config import plain
 
-# Keys that may change while a run is under way, because no result under way depends on them; every
-# other key is part of what the run is. (rounds: not below those that are closed.)
+# Keys that may change during a run, because its results so far do not depend on them; every other
+# key defines the run. (rounds must not fall below the number of closed rounds.)
 FREE = {
     "rounds",
     "minimum",
@@ -27,7 +27,7 @@ FREE = {
 
 
 def check_terms(folder: Path, config: DeployConfig, **more: Any) -> None:
-    """Refuse to go on with another configuration than that with which the run began."""
+    """Refuse to continue with a configuration other than the one the run began with."""
     path = folder / "terms.json"
     if not path.exists():
         return
@@ -36,12 +36,12 @@ def check_terms(folder: Path, config: DeployConfig, **more: Any) -> None:
         if began.get(name) != mine:
             raise ScafflixError(
                 f"{folder} holds a run whose {name} is {_word(began.get(name))}, not "
-                f"{_word(mine)}; give another --out, or the {name} with which it began."
+                f"{_word(mine)}; choose another --out, or use the {name} it began with."
             )
 
 
 def agree(folder: Path, config: DeployConfig, **more: Any) -> None:
-    """Check the terms; note them down for a run that begins."""
+    """Check the terms; write them down if the run is new."""
     check_terms(folder, config, **more)
     path = durable.new_folder(folder) / "terms.json"
     if not path.exists():

@@ -1,4 +1,4 @@
-"""What clients send up: checked against what they were asked for, then averaged."""
+"""Clients' uploads, checked against what was asked for, then averaged."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from scafflix.core.durable import Arrays
 from scafflix.federate.messages import Fault, Upload, fault_of
 
-WEIGHT_TOLERANCE = 1e-9  # relative, between a weight and what alpha_i and gamma_i imply
+WEIGHT_TOLERANCE = 1e-9  # relative to the weight that alpha_i and gamma_i imply
 
 
 class Expected(NamedTuple):
-    """What an upload of one client must say."""
+    """What an upload of one client must contain."""
 
     client: str
     run: str
@@ -24,38 +24,44 @@ class Expected(NamedTuple):
     asked: bool  # whether the client is in the cohort of the open round
     layout: str
     weight: float  # implied by alpha_i and gamma_i
-    committed: int | None  # the last round that held an upload of it; None: nothing to commit
+    committed: int | None  # the last round that included its upload; None: nothing to commit
 
 
 def problem_with_upload(upload: Upload, expected: Expected) -> Fault | None:
-    """Why it cannot be in the average, None if it can."""
+    """Why an upload cannot be averaged; None if it can."""
     if upload.client != expected.client:
-        return Fault("unknown_client", f"it calls itself {upload.client!r}.")
+        return Fault("unknown_client", f"its upload is in the name of {upload.client!r}.")
     wrong = fault_of(upload, expected.layout)
     if wrong is not None:
         return wrong
     if upload.run != expected.run:
-        return Fault("run", f"it is of the run {upload.run!r}.")
+        return Fault("run", f"its upload is for run {upload.run!r}; this is run {expected.run!r}.")
     if upload.epoch != expected.epoch:
-        return Fault("epoch", f"it is of epoch {upload.epoch}; this is {expected.epoch}.")
+        return Fault(
+            "epoch", f"its upload is for epoch {upload.epoch}; this is epoch {expected.epoch}."
+        )
     open_now = upload.round == expected.round
-    if upload.round > expected.round or (open_now and not expected.asked):
-        return Fault("round", f"it is for round {upload.round}; this is {expected.round}.")
+    if upload.round > expected.round:
+        reason = f"its upload is for round {upload.round}; this is round {expected.round}."
+        return Fault("round", reason)
+    if open_now and not expected.asked:
+        return Fault("round", f"it was not asked to train in round {upload.round}.")
     if not math.isclose(upload.weight, expected.weight, rel_tol=WEIGHT_TOLERANCE):
         return Fault(
             "weight",
-            f"its weight is {upload.weight:g}; alpha and gamma imply {expected.weight:g}.",
+            f"its weight is {upload.weight:g}; its alpha and gamma imply {expected.weight:g}.",
         )
     if open_now and expected.committed not in (None, upload.committed):
         return Fault(
             "committed",
-            f"it committed round {upload.committed}; it was last in that of {expected.committed}.",
+            f"it committed round {upload.committed}; its last averaged upload is from round "
+            f"{expected.committed}.",
         )
     return None
 
 
 def weighted_mean(uploads: Sequence[Upload]) -> Arrays:
-    """Line 11's average of messages, array by array, summed in double precision."""
+    """The average of line 11, array by array, summed in double precision."""
     weights = np.array([upload.weight for upload in uploads])
     share = weights / weights.sum()
     leaves = []

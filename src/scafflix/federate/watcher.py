@@ -1,10 +1,11 @@
-"""The process that ends others when the one that started them is gone, however it went.
+"""The process that kills others when the process that started them is gone, for whatever reason.
 
-Its input is a pipe that only the starter holds: a line for each process to watch, and at the end
-of it, also that of a starter killed with signal 9, they and all that they started are killed. What
-it watches is noted in a file, for a next command to end should this process be killed as well.
+It reads a pipe that only the starter holds open, with one line for each process to watch. When the
+pipe closes, even because the starter was killed with signal 9, the watcher kills these processes
+and all their descendants. It also lists them in a file, so that the next command can kill them if
+the watcher is killed too.
 
-It is run as a file of its own, without the rest of the package: small, and ready at once.
+It runs as a separate file, without the rest of the package, to be small and ready at once.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from pathlib import Path
 
 import psutil
 
-BETWEEN = 1.0  # seconds between two looks for new children
-DYING = 5.0  # seconds that the system has to remove what was killed
+BETWEEN = 1.0  # seconds between two checks for new children
+DYING = 5.0  # seconds to wait for killed processes to disappear
 
 
 def with_offspring(processes: Iterable[psutil.Process]) -> set[psutil.Process]:
-    """Those that live, and what they started, in whatever session that is."""
+    """The live ones among these processes, and their descendants in any session."""
     children: dict[int, list[psutil.Process]] = {}
     for process in psutil.process_iter(["ppid"]):
         children.setdefault(process.info["ppid"], []).append(process)
@@ -40,7 +41,7 @@ def with_offspring(processes: Iterable[psutil.Process]) -> set[psutil.Process]:
 
 
 def end(processes: Iterable[psutil.Process]) -> None:
-    """Kill them and what they started; all stand still before, so that none starts another."""
+    """Kill processes and descendants; all are suspended first, so that none starts another."""
     known, still = set(processes), set[psutil.Process]()
     while moving := (known := with_offspring(known)) - still:
         for process in moving:
@@ -62,12 +63,12 @@ def _alive(process: psutil.Process) -> bool:
 
 
 def line_of(process: psutil.Process) -> str:
-    """By which a process is known, also when its number was given to another since."""
+    """Identifies a process, even if its number is later reused by another."""
     return json.dumps([process.pid, process.create_time()])
 
 
 def process_of(line: str) -> psutil.Process | None:
-    """The process of a line, if it is still there."""
+    """The process that a line identifies, if it still exists."""
     pid, created = json.loads(line)
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
@@ -77,7 +78,7 @@ def process_of(line: str) -> psutil.Process | None:
 
 
 def write_note(path: Path, processes: Iterable[psutil.Process]) -> None:
-    """For the next command."""
+    """List processes in a file for the next command."""
     lines = []
     for process in processes:
         with suppress(psutil.NoSuchProcess):
@@ -88,7 +89,7 @@ def write_note(path: Path, processes: Iterable[psutil.Process]) -> None:
 
 
 def read_note(path: Path) -> list[psutil.Process]:
-    """What a command left running; a note that cannot be read names nobody."""
+    """The processes that a command left running; none if the list cannot be read."""
     with suppress(OSError, ValueError, TypeError):
         found = map(process_of, path.read_text().splitlines())
         return [process for process in found if process is not None]
@@ -96,7 +97,7 @@ def read_note(path: Path) -> list[psutil.Process]:
 
 
 def watch(note: Path) -> None:
-    """Until the pipe closes."""
+    """Watch until the pipe closes, then kill."""
     watched: set[psutil.Process] = set()
     noted: set[psutil.Process] = set()
     rest = ""
@@ -109,7 +110,7 @@ def watch(note: Path) -> None:
             watched.update(one for one in map(process_of, lines) if one is not None)
         watched = with_offspring(watched)
         if watched != noted:
-            with suppress(OSError):  # a full disk, a removed folder: the watch goes on
+            with suppress(OSError):  # on a full disk or without the folder, keep watching
                 write_note(note, {psutil.Process(), *watched})
                 noted = set(watched)
     end(watched)
@@ -118,5 +119,5 @@ def watch(note: Path) -> None:
 
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the starter stops in its own time
+        signal.signal(number, signal.SIG_IGN)  # the starter decides when to stop
     watch(Path(sys.argv[1]))

@@ -1,7 +1,7 @@
 """Messages as Flower's records, and back.
 
-A message becomes one ConfigRecord `message` with its scalars under their names and its `type`,
-and one ArrayRecord for each list of arrays that is not empty, under the name of the field.
+A message becomes one ConfigRecord `message`, with its scalars under their names and its `type`, and
+one ArrayRecord for each non-empty list of arrays, under the name of the field.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCALARS, TYPE = "message", "type"
 
 
 def pack(message: Request | Reply) -> RecordDict:
-    """For the wire."""
+    """Convert a message to Flower's records."""
     records: dict[str, Any] = {}
     scalars: dict[str, Any] = {TYPE: type(message).__name__}
     for name, value in zip(message._fields, message, strict=True):
@@ -49,18 +49,18 @@ def pack(message: Request | Reply) -> RecordDict:
 
 
 def unpack(record: RecordDict) -> Any:
-    """From the wire; what is no message of ours is refused in one sentence.
+    """Convert Flower's records to a message; anything else is refused in one sentence.
 
-    Types and values are the business of `messages.fault_of`.
+    `messages.fault_of` checks types and values.
     """
     found = record.get(SCALARS)
     if not isinstance(found, ConfigRecord):
-        _refuse("it holds no scalars")
+        _refuse("it contains no scalars")
     scalars = dict(found)
     name = scalars.pop(TYPE, None)
     kind = KINDS.get(str(name))
     if kind is None:
-        _refuse(f"its type is {name!r}")
+        _refuse(f"its type is {name!r}, not one of {', '.join(KINDS)}")
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}
     for field, hint in hints.items():
@@ -72,7 +72,7 @@ def unpack(record: RecordDict) -> Any:
             _refuse(f"{field} is missing")
     strange = [*scalars, *(key for key in record if key != SCALARS and key not in hints)]
     if strange:
-        _refuse(f"it holds {strange[0]!r}, which {kind.__name__} has not")
+        _refuse(f"it contains {strange[0]!r}, which is not a field of {kind.__name__}")
     return kind(**values)
 
 
@@ -83,12 +83,12 @@ def _arrays(field: str, found: Any) -> Arrays:
         _refuse(f"{field} is not a list of arrays")
     try:
         return tuple(_array(found[key]) for key in sorted(found))
-    except Exception:  # whatever bytes that are no array do to the reader
-        _refuse(f"{field} holds an array that cannot be read")
+    except Exception:  # malformed bytes can raise anything
+        _refuse(f"{field} contains an array that cannot be read")
 
 
 def _array(found: Array) -> NDArray[Any]:
-    """As Flower's own `numpy`, but without taking the memory that a header claims."""
+    """Like Flower's own `numpy`, but without allocating the memory that a header claims."""
     if found.stype != "numpy.ndarray":
         raise ValueError(found.stype)
     return read_array(BytesIO(found.data), len(found.data))

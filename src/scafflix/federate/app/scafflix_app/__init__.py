@@ -1,1 +1,1 @@
-"""What Flower starts: the two apps, whose parts are in scafflix.federate."""
+"""The two apps that Flower starts; their code is in scafflix.federate."""
