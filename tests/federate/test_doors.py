@@ -102,7 +102,7 @@ def test_nobody_but_the_operator_hands_in_a_run_and_nobody_another_app(
     assert "Refused '/v1/control/start-run'" in log
     assert stranger.returncode != 0
     assert log.count("Created run") == 2  # the operator's: this one, and then ours
-    assert "Refused to run another app than scafflix's own" in operator.stdout
+    assert "Refused to run an app other than scafflix's own" in operator.stdout
     assert not list((tmp_path / "marks").iterdir())
     assert record.clients["rounds"].tolist() == [1, 1]
 
