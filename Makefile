@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 PEERS := torch fedjax
 
-.PHONY: install browser demo test torture lint types docs bench clean
+.PHONY: install browser demo test test-fast torture lint types docs bench clean
 
 install: $(INSTALLED)
 
@@ -32,8 +32,18 @@ browser:
 demo: $(LIGHT)
 	$(BIN)/scafflix demo --out demo --force
 
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --max-worker-restart 0
+# what everyday work does not wait for: other processes, browsers, pages, figures, large networks
+SLOW := tests/docs tests/federate tests/trust tests/test_wheel.py tests/test_guest.py \
+  tests/cli/test_commands.py tests/cli/test_network_commands.py tests/cli/test_own_method.py \
+  tests/models/test_networks.py tests/report/test_page_in_browser.py tests/runs \
+  tests/simulate/test_many_processes.py tests/simulate/test_cohorts.py
+
 test: lint types browser
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --max-worker-restart 0
+	$(PYTEST)
+
+test-fast: lint types
+	$(PYTEST) $(SLOW:%=--ignore=%)
 
 torture: install
 	$(BIN)/python -m pytest tests/trust --torture

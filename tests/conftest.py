@@ -49,6 +49,14 @@ def float64() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, so that nothing outside is touched."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("SCAFFLIX_CACHE", str(folder))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     folder = Path(os.environ.get("SCAFFLIX_DATA") or Path(__file__).parents[2] / "shared" / "data")

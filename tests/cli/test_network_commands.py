@@ -118,16 +118,17 @@ def test_tune_writes_the_grid_and_the_winner(monkeypatch: pytest.MonkeyPatch) ->
     assert sx.Record.load("out/winners/scafflix").config["part"] == "test"
 
 
-def test_figure_2_at_the_smallest_scale_trains_the_papers_networks(
+def test_figure_3c_at_the_smallest_scale_trains_the_papers_network(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = "reproduce fig2 --scale smoke --out out --set grid=0.1 --set min_examples=15"
+    words = "reproduce fig3c --scale smoke --out out --set grid=0.1 --set min_examples=15"
     assert call(words, monkeypatch) == 0
-    runs = json.loads(Path("out/fig2_runs.json").read_text())
-    assert [run["config"]["model"] for run in runs] == ["cnn"] * 4 + ["lstm"] * 4
-    assert Path("out/fig2.png").stat().st_size > 5000
-    assert "Scafflix" in Path("out/fig2.md").read_text()
-    assert "Shakespeare, alpha = 0.3" in capsys.readouterr().out
+    runs = json.loads(Path("out/fig3c_runs.json").read_text())
+    assert [run["config"]["model"] for run in runs] == ["cnn"] * 3
+    assert [run["config"]["p"] for run in runs] == [0.1, 0.2, 0.5]
+    assert Path("out/fig3c.png").stat().st_size > 5000
+    assert "p = 0.5" in Path("out/fig3c.md").read_text()
+    assert "the probability of communication" in capsys.readouterr().out
 
 
 def test_the_example_with_ones_own_model_runs(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from scafflix.personalization.optima import GRID, NEARLY, LocalOptima, Recipe, l
 from scafflix.problems.evaluation import ALONE, evaluate
 from scafflix.problems.rows import objective
 
+pytestmark = pytest.mark.usefixtures("cache")
 SMALL = miniature.problem((6,), 0.0)
 RECIPE = Recipe(stepsize=0.2, batch=4, steps=40)
 MANY = 11  # clients: more than are searched together

@@ -1,4 +1,4 @@
-"""A cache of its own for every test, so that nothing outside is touched."""
+"""A cache of its own for every test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,4 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("SCAFFLIX_CACHE", str(folder))
-    return folder
+def _own_cache(cache: Path) -> None: ...

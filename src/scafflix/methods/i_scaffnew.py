@@ -80,7 +80,7 @@ def i_scaffnew(
     step = chosen_stepsizes(stepsize, plan.gamma / plan.alpha**2, plan.n)
     gamma, mu = step * plan.alpha**2, plan.constants.mu
     p = chosen_probability(p, plan.p_for(gamma))
-    pace = pace or plan.pace
+    pace = plan.pace if pace is None else pace
     factor = paced(p, pace)
     return Method(
         name="i_scaffnew",

@@ -82,7 +82,7 @@ def scafflix(
     mu = plan.constants.mu
     gamma = chosen_stepsizes(stepsize, plan.gamma, plan.n)
     p = chosen_probability(p, plan.p_for(gamma))
-    pace = pace or plan.pace
+    pace = plan.pace if pace is None else pace
     factor = paced(p, pace)
     return Method(
         name="scafflix",
