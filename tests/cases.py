@@ -17,12 +17,14 @@ import reference
 import scafflix as sx
 from scafflix.core.precision import in_float64
 from scafflix.core.streams import Stream, key
-from scafflix.methods import Method
+from scafflix.methods import Client, Method
 from scafflix.simulate import loop
-from scafflix.simulate.batch import schedule
+from scafflix.simulate.batch import own_steps, schedule, uniforms
 from scafflix.simulate.planning import optima
 from scafflix.theory import Plan
 
+# one of each kind, where all would take long: tests of the contract run over all
+SOME_METHODS = ("scafflix", "fedavg", "scaffold", "tamuna", "apfl")
 KINDS = ("logistic", "softmax", "linear")
 SIZES = (9, 14, 23, 7, 31)
 ALPHA = np.array([1.0, 0.5, 0.1, 0.8, 0.3])
@@ -135,7 +137,14 @@ def follow(
     for done in range(rounds):
         steps = schedule(sx.Run(person, method, seed), done, ROUNDS)
         drawn.append(int(steps[0]))
-        carry, *_ = loop.advance(*shared, carry, jnp.asarray(steps)[None], None, done, done + 1)
+        own = None
+        if method.own_steps is not None:
+            clients = Client(person.alpha, np.asarray(method.gamma))
+            draws = uniforms(seed, done, np.arange(small.n), small.n)
+            # of the round that is played; the others of the schedule are not looked at
+            mine = own_steps(method, clients, int(steps[0]), draws)
+            own = jnp.asarray(np.broadcast_to(mine, (1, ROUNDS, small.n)))
+        carry, *_ = loop.advance(*shared, carry, jnp.asarray(steps)[None], own, done, done + 1)
         snapshots.append(_snapshot(*shared, carry))
     return Course(snapshots, drawn)
 

@@ -26,12 +26,11 @@ def schedule(
     made = []
     for r, K in enumerate(steps.tolist()):
         chosen = range(n) if cohort is None else cohort_of(seed, r, np.arange(n), cohort).tolist()
-        keys = {i: jax.random.fold_in(jax.random.fold_in(key, r), i) for i in chosen}
         own: dict[int, int] = {}
         if method.own_steps is not None:
             drawn = own_steps(method, clients, K, uniforms(seed, r, np.arange(n), n))
             own = {i: int(drawn[i]) for i in chosen}
-        made.append(Round(K, chosen, keys, own))
+        made.append(Round(K, chosen, jax.random.fold_in(key, r), own))
     return made
 
 

@@ -1,12 +1,14 @@
 """A method that no paper has: it uses every freedom of the contract at once.
 
 Its states do not start at zero, two points go down and two come up, a client goes on from a point
-of its own, asks about two points on one sample, stops by itself, weighs by its examples, and takes
-home a model of its own; messages are changed on their way.
+of its own, asks about two points on one sample, stops by itself in a way of its own, weighs by its
+examples, and takes home a model of its own; messages are changed on their way, by what the clients
+of a round draw together and alone, and so are states; the server makes steps of its own.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from scafflix.methods.method import Client, Compressor, Method, Number, Point, geometric
+from scafflix.methods.method import Client, Method, Number, Point, Turn, geometric
 from scafflix.personalization.mixing import mix
 from scafflix.theory import NO_RATE, Plan
 
@@ -66,8 +68,24 @@ def local_step(pull: Number, client: Client, state: State, sent: Sent, local: Lo
     return Local(x, v)
 
 
+def stop(client: Client, state: State, sent: Sent, local: Local, g: Any) -> Local:
+    at_mixture, _ = g
+    return Local(local.x - (0.1 * client.step) * at_mixture, 0.9 * local.v + 0.1 * state.c)
+
+
 def upload(client: Client, state: State, sent: Sent, local: Local) -> tuple[Any, Number]:
-    return (local.x - sent.x, local.v - state.c), client.examples
+    return (local.x - (0.9 + 0.1 * drawn(client)) * sent.x, local.v - state.c), client.examples
+
+
+def drawn(client: Client) -> Number:
+    """By what all clients of the round know, and by which of them it is."""
+    assert client.turn is not None
+    order = jax.random.permutation(client.turn.key, client.turn.cohort)
+    return ((1 + order[client.turn.place]) / client.turn.cohort).astype(jnp.float32)
+
+
+def server_steps(server: Server, steps: Number) -> Server:
+    return Server(0.9**steps * server.m, server.x)
 
 
 def combine(server: Server, mean: Any, share: Number) -> Server:
@@ -79,7 +97,7 @@ def commit(
     client: Client, state: State, sent: Sent, local: Local, after: Sent, steps: Number
 ) -> State:
     c = state.c + (0.1 / (client.clients * steps)) * (after.x - sent.x)
-    return State(local.v, 0.9 * c + 0.05 * local.x)
+    return State(local.v, 0.9 * c + (0.05 * drawn(client)) * local.x)
 
 
 def personal(client: Client, state: State, x: Point) -> Point:
@@ -87,17 +105,22 @@ def personal(client: Client, state: State, x: Point) -> Point:
 
 
 def own_steps(client: Client, steps: Number, uniform: Number) -> Number:
-    return np.ceil(uniform * steps)
+    return np.ceil(uniform * (steps + 1))
 
 
-def apply(key: Any, message: Any) -> Any:
-    """Somewhat larger or smaller, as the key will have it."""
-    factor = 0.75 + 0.5 * jax.random.uniform(key, dtype=jnp.float32)
-    return jax.tree.map(lambda leaf: leaf * factor.astype(leaf.dtype), message)
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Stretched:
+    """Somewhat larger or smaller, as the client's own key will have it."""
 
+    least: float
 
-def bits(message: Any) -> int:
-    return 7 * len(jax.tree.leaves(message))
+    def apply(self, turn: Turn, message: Any) -> Any:
+        factor = self.least + 0.5 * jax.random.uniform(turn.own_key, dtype=jnp.float32)
+        return jax.tree.map(lambda leaf: leaf * factor.astype(leaf.dtype), message)
+
+    def bits(self, message: Any, cohort: int) -> int:
+        return 7 * len(jax.tree.leaves(message)) + cohort
 
 
 def made_up(plan: Plan, p: float = 0.4, pull: float = 0.05) -> Method:
@@ -117,10 +140,12 @@ def made_up(plan: Plan, p: float = 0.4, pull: float = 0.05) -> Method:
         asks=Partial(asks),
         local_step=Partial(local_step, pull),
         upload=Partial(upload),
+        server_steps=Partial(server_steps),
         combine=Partial(combine),
         commit=Partial(commit),
         personal=Partial(personal),
         local_steps=Partial(geometric, p),
         own_steps=Partial(own_steps),
-        compressor=Compressor(Partial(apply), Partial(bits)),
+        stop=Partial(stop),
+        compressor=Stretched(0.75),
     )

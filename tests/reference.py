@@ -104,6 +104,14 @@ def coin(local_steps: Iterable[int]) -> list[int]:
     return [theta for K in local_steps for theta in [0] * (int(K) - 1) + [1]]
 
 
+ELSEWHERE = {
+    "locodl": "test_locodl.py",
+    "tamuna": "test_tamuna.py",
+    "compressed_scaffnew": "test_tamuna.py",
+}
+"""Methods that are compared in a file of their own with a reference that is there."""
+
+
 class Iterate(NamedTuple):
     """x_i^t and h_i^t, with the clients in front."""
 
@@ -192,6 +200,80 @@ def scaffnew(
     return iterates
 
 
+def gradskip(
+    gradients: Sequence[Gradient],
+    gammas: Sequence[float],
+    p: float,
+    x0: Point,
+    h0: Sequence[Point],
+    thetas: Sequence[int],
+    etas: Sequence[Sequence[int]],
+) -> list[Iterate]:
+    """Algorithm 1 of Maranjyan et al. (2022) with weights 1/gamma_i; eta has each client's coin."""
+    n = len(gradients)
+    x, h = [np.array(x0) for _ in range(n)], [np.array(one) for one in h0]
+    total = sum(1 / gamma for gamma in gammas)
+    iterates = [Iterate(np.array(x), np.array(h))]
+    for theta, eta in zip(thetas, etas, strict=True):
+        g = [gradients[i](x[i]) for i in range(n)]
+        h_hat = [eta[i] * h[i] + (1 - eta[i]) * g[i] for i in range(n)]
+        x_hat = [x[i] - gammas[i] * (g[i] - h_hat[i]) for i in range(n)]
+        sent = [x_hat[i] - gammas[i] / p * h_hat[i] for i in range(n)]
+        mean = sum(sent[i] / gammas[i] for i in range(n)) / total
+        x = [mean] * n if theta == 1 else x_hat
+        h = [h_hat[i] + p / gammas[i] * (x[i] - x_hat[i]) for i in range(n)]
+        iterates.append(Iterate(np.array(x), np.array(h)))
+    return iterates
+
+
+def scaffold(
+    gradients: Sequence[Gradient],
+    stepsizes: Sequence[float],
+    x0: Point,
+    c0: Sequence[Point],
+    local_steps: Sequence[int],
+) -> list[Iterate]:
+    """Algorithm 1 of Karimireddy et al. (2020), everybody, c_i+ as the mean of the gradients of
+    the local steps, which is what option II amounts to; every round, the first included."""
+    n, x, c_i = len(gradients), np.array(x0), [np.array(c) for c in c0]
+    iterates = [Iterate(np.array([x] * n), np.array(c_i))]
+    for K in local_steps:
+        y = [x] * n
+        c, total = sum(c_i) / sum(1 / s for s in stepsizes), [0 * x] * n
+        for _ in range(K):
+            g = [gradients[i](y[i]) for i in range(n)]
+            y = [y[i] - stepsizes[i] * (g[i] - c_i[i]) - c for i in range(n)]
+            total = [total[i] + g[i] for i in range(n)]
+        x = sum(y[i] / stepsizes[i] for i in range(n)) / sum(1 / s for s in stepsizes)
+        c_i = [total[i] / K for i in range(n)]
+        iterates.append(Iterate(np.array([x] * n), np.array(c_i)))
+    return iterates
+
+
+def feddyn(
+    gradients: Sequence[Gradient],
+    stepsizes: Sequence[float],
+    pull: float,
+    x0: Point,
+    h0: Sequence[Point],
+    local_steps: Sequence[int],
+) -> list[Iterate]:
+    """Algorithm 1 of Acar et al. (2021), everybody, gradient steps on f_i - <h_i, .> +
+    (a_i/2) ||. - x||^2 with a_i = pull / s_i; every round, the first included."""
+    n, x, h = len(gradients), np.array(x0), [np.array(one) for one in h0]
+    a = [pull / s for s in stepsizes]
+    iterates = [Iterate(np.array([x] * n), np.array(h))]
+    for K in local_steps:
+        y = [x] * n
+        for _ in range(K):
+            slope = [gradients[i](y[i]) - h[i] + a[i] * (y[i] - x) for i in range(n)]
+            y = [y[i] - stepsizes[i] * slope[i] for i in range(n)]
+        h = [h[i] - a[i] * (y[i] - x) for i in range(n)]
+        x = (sum(a[i] * y[i] for i in range(n)) - sum(h)) / sum(a)
+        iterates.append(Iterate(np.array([x] * n), np.array(h)))
+    return iterates
+
+
 def fedavg(
     gradients: Sequence[Gradient], gamma: float, x0: Point, thetas: Sequence[int]
 ) -> list[Iterate]:
@@ -206,6 +288,23 @@ def fedavg(
             x = [sum(x) / n] * n
         iterates.append(Iterate(np.array(x), h))
     return iterates
+
+
+def fedprox(
+    gradients: Sequence[Gradient], gamma: float, pull: float, x0: Point, local_steps: Sequence[int]
+) -> list[Point]:
+    """Local gradient steps on f_i + (pull/2) ||. - x||^2, and a plain average x of where they end;
+    the model after every round, the first included."""
+    points = [np.array(x0)]
+    for K in local_steps:
+        ends = []
+        for gradient in gradients:
+            y = points[-1]
+            for _ in range(K):
+                y = y - gamma * (gradient(y) + pull * (y - points[-1]))
+            ends.append(y)
+        points.append(sum(ends) / len(ends))
+    return points
 
 
 def gd(gradient: Gradient, gamma: float, x0: Point, steps: int) -> list[Point]:

@@ -320,7 +320,9 @@ def honest(case: Case, name: str, **options: Any) -> dict[str, Any]:
     return certificate
 
 
-@pytest.mark.parametrize("name", ["scafflix", "i_scaffnew", "scaffnew", "gd", "sgd", "nesterov"])
+@pytest.mark.parametrize(
+    "name", ["scafflix", "i_scaffnew", "scaffnew", "gradskip", "gd", "sgd", "nesterov"]
+)
 def test_the_certificate_of_an_honest_run_holds(case: Case, name: str) -> None:
     certificate = honest(case, name)
     assert certificate["holds"]

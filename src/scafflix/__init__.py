@@ -19,13 +19,25 @@ if TYPE_CHECKING:
     from scafflix.core.errors import ScafflixError, ScafflixWarning
     from scafflix.core.machine import use_all_cores
     from scafflix.methods import METHODS
+    from scafflix.methods.apfl import apfl
+    from scafflix.methods.compressed_scaffnew import compressed_scaffnew
+    from scafflix.methods.ditto import ditto
     from scafflix.methods.fedavg import fedavg
+    from scafflix.methods.feddyn import feddyn
+    from scafflix.methods.fedprox import fedprox
     from scafflix.methods.gd import gd
+    from scafflix.methods.gradskip import gradskip
     from scafflix.methods.i_scaffnew import i_scaffnew
+    from scafflix.methods.l2gd import l2gd
+    from scafflix.methods.locodl import locodl
+    from scafflix.methods.mr_mtl import mr_mtl
     from scafflix.methods.nesterov import nesterov
+    from scafflix.methods.pfedme import pfedme
     from scafflix.methods.scafflix import scafflix
     from scafflix.methods.scaffnew import scaffnew
+    from scafflix.methods.scaffold import scaffold
     from scafflix.methods.sgd import sgd
+    from scafflix.methods.tamuna import tamuna
     from scafflix.personalization.optima import Recipe
     from scafflix.personalization.personalize import Personalization, Start, personalize
     from scafflix.problems.problem import Problem
@@ -44,7 +56,9 @@ else:
             "core.errors": ["ScafflixError", "ScafflixWarning"],
             "core.machine": ["use_all_cores"],
             "methods": [
-                "METHODS", "fedavg", "gd", "i_scaffnew", "nesterov", "scafflix", "scaffnew", "sgd"
+                "METHODS", "apfl", "compressed_scaffnew", "ditto", "fedavg", "feddyn", "fedprox",
+                "gd", "gradskip", "i_scaffnew", "l2gd", "locodl", "mr_mtl", "nesterov", "pfedme",
+                "scafflix", "scaffnew", "scaffold", "sgd", "tamuna",
             ],
             "personalization.optima": ["Recipe"],
             "personalization.personalize": ["Personalization", "Start", "personalize"],
@@ -66,21 +80,33 @@ __all__ = [
     "ScafflixError",
     "ScafflixWarning",
     "Start",
+    "apfl",
+    "compressed_scaffnew",
     "control",
     "data",
+    "ditto",
     "fedavg",
+    "feddyn",
+    "fedprox",
     "gd",
     "gradients",
+    "gradskip",
     "i_scaffnew",
+    "l2gd",
+    "locodl",
     "models",
+    "mr_mtl",
     "nesterov",
     "personalize",
+    "pfedme",
     "plan",
     "run",
     "scafflix",
     "scaffnew",
+    "scaffold",
     "sgd",
     "sweep",
+    "tamuna",
     "theory",
     "trackers",
     "use_all_cores",

@@ -16,18 +16,31 @@ from typing import Any, NamedTuple
 
 import jax
 
-from scafflix.methods.method import Client, Local, Message, Method, Number, Point, Points, State
+from scafflix.core import streams
+from scafflix.core.streams import Stream
+from scafflix.methods.method import (
+    Client,
+    Local,
+    Message,
+    Method,
+    Number,
+    Point,
+    Points,
+    State,
+    Turn,
+)
 
 Gradient = Callable[[Points, int], Points]  # (points asked about, step) -> estimates at them
 
 
 class Round(NamedTuple):
-    """Who takes part, how many local steps each makes, and what their compressors draw from."""
+    """Who takes part, how many local steps each makes, and what they draw from."""
 
     steps: int  # K
     cohort: Sequence[int]
-    keys: Mapping[int, Any] = {}  # of the compressor, for each client of the cohort
-    own_steps: Mapping[int, int] = {}  # K_i, for a method whose clients stop by themselves
+    key: Any = None  # random, for all clients of the cohort
+    # for a method whose clients stop by themselves, K_i: after so many steps, if at most K
+    own_steps: Mapping[int, int] = {}
 
 
 class Outcome(NamedTuple):
@@ -48,44 +61,60 @@ def run(
     """All of it."""
     server = method.init_server(x0)  # line 1
     states = [method.init_client(client, x0, h) for client, h in zip(clients, h0, strict=True)]
-    for r, (K, cohort, keys, own) in enumerate(rounds):  # lines 4 and 5
+    for r, (K, cohort, key, own) in enumerate(rounds):  # lines 4 and 5
         sent = method.broadcast(server)
+        turns = {i: Turn(key, place, len(cohort)) for place, i in enumerate(sorted(cohort))}
+        those = {i: clients[i]._replace(turn=turns[i]) for i in cohort}
         reached: dict[int, Local] = {}
         for i in cohort:  # line 6
 
             def ask(points: Points, step: int, i: int = i, r: int = r) -> Points:
                 return gradient(i, r, points, step)
 
-            reached[i] = local_steps(method, clients[i], states[i], sent, own.get(i, K), ask)
-        uploads = [
-            upload(method, clients[i], states[i], sent, reached[i], keys.get(i)) for i in cohort
-        ]
+            one = (method, clients[i], states[i], sent)
+            reached[i] = local_steps(*one, min(own.get(i, K), K), ask, i in own and own[i] <= K)
+        uploads = [upload(method, those[i], states[i], sent, reached[i]) for i in cohort]
         share = len(cohort) / len(clients)
-        server, after = communicate(method, server, weighted_mean(uploads), share)
+        server, after = communicate(method, server, K, weighted_mean(uploads), share)
         for i in cohort:  # line 13; line 16 for the others
-            states[i] = method.commit(clients[i], states[i], sent, reached[i], after, own.get(i, K))
+            made = min(own.get(i, K), K)
+            states[i] = method.commit(those[i], states[i], sent, reached[i], after, made)
     return Outcome(server, states)  # lines 17 and 18
 
 
+def turn_of(seed: int, round: int, place: int, cohort: int) -> Turn:
+    """A client's part in a round; all clients of the round make the same key."""
+    return Turn(jax.random.fold_in(streams.key(seed, Stream.COMPRESSION), round), place, cohort)
+
+
 def local_steps(
-    method: Method, client: Client, state: State, sent: Any, steps: int, gradient: Gradient
+    method: Method,
+    client: Client,
+    state: State,
+    sent: Any,
+    steps: int,
+    gradient: Gradient,
+    stops: bool = False,
 ) -> Local:
-    """Lines 7 to 9, and 15, at one client until it communicates."""
+    """Lines 7 to 9, and 15, at one client until it communicates, or stops by itself."""
     local = method.begin(client, state, sent)
     for step in range(steps):
         points = method.asks(client, state, sent, local)  # line 7: x~_i
         g = gradient(points, step)  # line 8: g_i
-        local = method.local_step(client, state, sent, local, g)  # line 9: x_hat_i
+        last = stops and step + 1 == steps
+        take = (last and method.stop) or method.local_step
+        local = take(client, state, sent, local, g)  # line 9: x_hat_i
     return local
 
 
 def upload(
-    method: Method, client: Client, state: State, sent: Any, local: Local, key: Any = None
+    method: Method, client: Client, state: State, sent: Any, local: Local
 ) -> tuple[Message, Number]:
     """Line 11, at the client: what it sends, as it arrives, and how much it weighs."""
     message, weight = method.upload(client, state, sent, local)
     if method.compressor is not None:
-        message = method.compressor.apply(key, message)
+        assert client.turn is not None
+        message = method.compressor.apply(client.turn, message)
     return message, weight
 
 
@@ -100,7 +129,9 @@ def weighted_mean(uploads: Sequence[tuple[Message, Number]]) -> Message:
     return jax.tree.map(mean, *(message for message, _ in uploads))
 
 
-def communicate(method: Method, server: State, mean: Message, share: Number) -> tuple[State, Any]:
+def communicate(
+    method: Method, server: State, steps: Number, mean: Message, share: Number
+) -> tuple[State, Any]:
     """Lines 11 and 12 at the server: its next state, and what all clients receive."""
-    server = method.combine(server, mean, share)
+    server = method.combine(method.server_steps(server, steps), mean, share)
     return server, method.broadcast(server)

@@ -31,7 +31,7 @@ from scafflix.federate.messages import Introduction, Upload
 from scafflix.federate.roster import Roster, new_roster
 from scafflix.federate.server import ServerCore
 from scafflix.federate.serving import serve
-from scafflix.methods import METHODS
+from scafflix.methods import METHODS, parameters
 
 START = LEARNERS[0].start()
 
@@ -160,11 +160,20 @@ def test_honest_clients_with_unequal_alpha_and_stepsizes_are_never_refused(
     folder: Path, name: str
 ) -> None:
     hospitals = quadratic_hospitals(folder)
-    for cohort in (None, 1):
+    few = 2 if "s" in parameters(METHODS[name]) else 1  # a number of the model has s senders
+    for cohort in (None, few):
         place = folder / str(cohort)
         server = make_server(place, fresh_roster(hospitals), START, name, rounds=60, cohort=cohort)
         serve(server, Direct(hospitals))
         assert server.tally.counts["refused"] == 0
+
+
+def test_a_cohort_that_is_too_small_for_the_method_is_refused_before_the_first_round(
+    folder: Path,
+) -> None:
+    roster = fresh_roster(quadratic_hospitals(folder))
+    with pytest.raises(sx.ScafflixError, match="s is 2; it must be at most 1, the clients a round"):
+        make_server(folder, roster, START, "tamuna", rounds=2, cohort=1)
 
 
 def test_clients_that_come_back_to_a_run_that_has_converged_are_not_refused(folder: Path) -> None:

@@ -169,6 +169,23 @@ def test_without_a_mirror_amnesia_is_refused_until_a_new_epoch() -> None:
         assert imbalance(server, hospitals) < 1e-8
 
 
+def test_in_a_new_epoch_the_server_forgets_the_mean_of_control_variates_too() -> None:
+    with quick_folder() as folder:
+        hospitals = quadratic_hospitals(folder)
+        server = make_server(folder, fresh_roster(hospitals), START, "scaffold", rounds=400)
+        while server.round < 3:
+            for name, reply in Direct(hospitals).exchange(server.requests()):
+                server.receive(name, reply)
+            server.close()
+        assert np.abs(flat(server.server.c)).max() > 1e-3
+        x = flat(server.x)
+        server.new_epoch()
+        assert not flat(server.server.c).any()
+        np.testing.assert_array_equal(flat(server.x), x)
+        serve(server, Direct(hospitals))
+        assert np.linalg.norm(flat(server.x) - flix_optimum()[0]) < 1e-8
+
+
 def test_control_variates_end_at_the_gradients_of_the_optimum() -> None:
     with quick_folder() as folder:
         made = play(folder, seed=7)

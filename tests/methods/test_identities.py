@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 import reference
 import scafflix as sx
 from cases import ALPHA, ROUNDS, Case, Course, follow
-from scafflix.methods import METHODS, Method
+from executions import schedule
+from personalizers import PERSONALIZERS, Rounds
+from scafflix.methods import METHODS, Client, Method
 from scafflix.simulate.planning import optima
 from scafflix.theory import Plan
 
 CLOSE: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-11}
+HERE = [name for name in METHODS if name not in reference.ELSEWHERE]
 
 
 def plan(case: Case, alpha: Any) -> tuple[sx.Personalization, Plan]:
@@ -143,7 +146,7 @@ class Reference:
 
     def __init__(self, small: Case, method: Method, local_steps: Sequence[int], h0: Any) -> None:
         self.small, self.local_steps, self.h0 = small, local_steps, h0
-        self.gamma, self.p = method.gamma, float(method.p)
+        self.method, self.gamma, self.p = method, method.gamma, float(method.p)
         self.steps = method.gamma / ALPHA**2
         self.x0 = np.ones(small.problem.shape)
         self.stars = np.asarray(small.person.x_star)
@@ -151,6 +154,12 @@ class Reference:
         self.mixed = small.mixed(ALPHA)
         self.gradients = [f.gradient for f in self.mixed]
         self.coin = reference.coin(local_steps)
+        self.settings = method.settings
+
+    def of(self, name: str) -> Found:
+        """What the method of this name finds."""
+        found: Found = getattr(self, name, lambda: self._own_models(name))()
+        return found
 
     def scafflix(self) -> Found:
         own = [f.gradient for f in self.small.functions]
@@ -174,9 +183,41 @@ class Reference:
         )
         return x, h / self.weight
 
+    def gradskip(self) -> Found:
+        # the coin that shows 0 is the one of step K_i; later ones change nothing
+        clients = Client(ALPHA, self.gamma, None, np.ones(len(ALPHA)), len(ALPHA))
+        rounds = schedule(self.method, clients, 0, len(self.local_steps))
+        etas = [
+            [int(step != own) for own in one.own_steps.values()]
+            for one in rounds
+            for step in range(1, one.steps + 1)
+        ]
+        assert not np.array(etas).all()
+        h0 = self.weight * self.h0
+        x, h = self._rounds(
+            reference.gradskip(self.gradients, self.steps, self.p, self.x0, h0, self.coin, etas)
+        )
+        return x, h / self.weight
+
+    def scaffold(self) -> Found:
+        steps, c0 = [int(K) for K in self.local_steps], self.weight * self.h0
+        return self._scaled(reference.scaffold(self.gradients, self.steps, self.x0, c0, steps))
+
+    def feddyn(self) -> Found:
+        steps, h0 = [int(K) for K in self.local_steps], self.weight * self.h0
+        return self._scaled(
+            reference.feddyn(self.gradients, self.steps, self.p, self.x0, h0, steps)
+        )
+
     def fedavg(self) -> Found:
         x, _ = self._rounds(reference.fedavg(self.gradients, self.steps[0], self.x0, self.coin))
         return x, None
+
+    def fedprox(self) -> Found:
+        points = reference.fedprox(
+            self.gradients, self.steps[0], 0.1, self.x0, [int(K) for K in self.local_steps]
+        )
+        return np.array(points), None
 
     def gd(self) -> Found:
         gradient = reference.average(self.mixed).gradient
@@ -197,31 +238,47 @@ class Reference:
         points = reference.nesterov(gradient, self.steps[0], mu, self.x0, len(self.coin))
         return np.array(points), None
 
+    def _own_models(self, name: str) -> Found:
+        def gradient(i: int, r: int, k: int, x: Any) -> Any:
+            return self.gradients[i](x)
+
+        n, K, steps = len(ALPHA), list(self.local_steps), float(self.steps[0])
+        courses = [
+            Rounds(gradient, n, [range(n)] * r, K[:r], steps, self.settings)
+            for r in range(len(K) + 1)
+        ]
+        return np.array([PERSONALIZERS[name](course, self.x0).x for course in courses]), None
+
+    def _scaled(self, rounds: Sequence[reference.Iterate]) -> Found:
+        """A reference that goes round by round, its control variates in Scafflix's scale."""
+        x, h = (np.array(part) for part in zip(*rounds, strict=True))
+        return x[:, 0], h / self.weight
+
     def _rounds(
         self, iterates: Sequence[reference.Iterate]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return at_communications(iterates, self.local_steps)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", HERE)
 def test_every_method_follows_the_reference(case: Case, name: str) -> None:
     method = METHODS[name](case.plan)
     h0 = suitable(case, ALPHA, method.gamma)
     course = follow(case.problem, case.person, method, h0=h0)
-    x, h = getattr(Reference(case, method, course.local_steps, h0), name)()
+    x, h = Reference(case, method, course.local_steps, h0).of(name)
     np.testing.assert_allclose(models(course), x, **CLOSE)
     if h is not None:
         np.testing.assert_allclose(controls(course), h, **CLOSE)
     assert np.abs(x[-1] - x[0]).max() > 1e-2
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", HERE)
 def test_what_is_measured_every_round_is_what_the_reference_measures(case: Case, name: str) -> None:
     method = METHODS[name](case.plan)
     record = sx.run(case.problem, case.person, method, rounds=ROUNDS)
     metrics = record.metrics
     h0 = np.zeros((case.problem.n, *case.problem.shape))
-    x, h = getattr(Reference(case, method, metrics["local_steps"][1:], h0), name)()
+    x, h = Reference(case, method, metrics["local_steps"][1:], h0).of(name)
     (optimum,) = optima(case.problem, [case.person])
     objective = reference.average(case.mixed(ALPHA))
     gaps = [objective.value(point) - objective.value(optimum.x) for point in x]

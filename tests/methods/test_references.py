@@ -7,7 +7,8 @@ The network has a hidden layer whose backward pass is written out here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,12 +18,15 @@ from numpy.typing import NDArray
 
 import scafflix as sx
 from cases import ALPHA, Case, follow
+from executions import schedule
+from personalizers import PERSONALIZERS, Rounds
+from reference import ELSEWHERE
 from scafflix.core import streams
 from scafflix.core.store import Store
 from scafflix.core.streams import Stream
 from scafflix.data.federation import Examples, Federation
 from scafflix.gradients import Exact, Minibatch
-from scafflix.methods import METHODS, parameters
+from scafflix.methods import METHODS, Client, Method, parameters
 from scafflix.methods.method import PACES
 from scafflix.models.dense import dense
 from scafflix.personalization.personalize import Personalization
@@ -38,6 +42,7 @@ Gradient = Callable[[int, int, int, Point], Point]
 CHOICES = [
     (name, pace)
     for name, make in METHODS.items()
+    if name not in ELSEWHERE
     for pace in (PACES if "pace" in parameters(make) else (None,))
 ]
 
@@ -54,6 +59,8 @@ class Setting(NamedTuple):
     gradient: Gradient
     cohorts: Sequence[Sequence[int]]  # who takes part in each round
     local_steps: Sequence[int]
+    settings: Mapping[str, Any]  # the method's other numbers
+    own_steps: Sequence[Mapping[int, int]] = ()  # GradSkip's: where a client stops, if at most K
 
 
 def factor(setting: Setting, K: int) -> float:
@@ -63,12 +70,22 @@ def factor(setting: Setting, K: int) -> float:
     ]
 
 
-def local(setting: Setting, i: int, r: int, x: Point, h: Point, step: float) -> Point:
-    """K steps x <- x - step (alpha_i g - h) on f~_i, for every method that makes them."""
-    for k in range(setting.local_steps[r]):
+def local(
+    setting: Setting,
+    i: int,
+    r: int,
+    x: Point,
+    h: Point,
+    step: float,
+    pull: float = 0.0,
+    steps: int | None = None,
+) -> Point:
+    """K steps x <- x - step (alpha_i g - h + pull (x - x_r)) on f~_i, from x_r."""
+    begin = x
+    for k in range(setting.local_steps[r] if steps is None else steps):
         x_tilde = setting.alpha[i] * x + (1 - setting.alpha[i]) * setting.x_star[i]
         g = setting.gradient(i, r, k, x_tilde)
-        x = x - step * (setting.alpha[i] * g - h)
+        x = x - step * (setting.alpha[i] * g - h + pull * (x - begin))
     return x
 
 
@@ -116,11 +133,75 @@ def scaffnew(setting: Setting, x: Point, h: Point) -> tuple[Point, Point]:
     return x, h / setting.alpha[:, None]
 
 
+def gradskip(setting: Setting, x: Point, h: Point) -> tuple[Point, Point]:
+    """Algorithm 1 of Maranjyan et al. (2022) on f~_i, with weights 1/s_i; what the h_i of all
+    clients, which sum to 0, contribute to the mean is left out."""
+    s = setting.gamma / setting.alpha**2
+    h = setting.alpha[:, None] * h
+    for r, cohort in enumerate(setting.cohorts):
+        K, x_hat, h_hat = setting.local_steps[r], {}, h.copy()
+        for i in cohort:
+            J = setting.own_steps[r][i] if setting.own_steps else K + 1
+            x_hat[i] = local(setting, i, r, x, h[i], s[i], steps=min(J - 1, K))
+            if J <= K:
+                x_tilde = setting.alpha[i] * x_hat[i] + (1 - setting.alpha[i]) * setting.x_star[i]
+                h_hat[i] = setting.alpha[i] * setting.gradient(i, r, J - 1, x_tilde)
+        total = sum(x_hat[i] / s[i] - (h_hat[i] - h[i]) / setting.p for i in cohort)
+        x = total / sum(1 / s[i] for i in cohort)
+        for i in cohort:
+            h[i] = h_hat[i] + setting.p / s[i] * (x - x_hat[i])
+    return x, h / setting.alpha[:, None]
+
+
+def scaffold(setting: Setting, x: Point, h: Point) -> tuple[Point, Point]:
+    """Algorithm 1 of Karimireddy et al. (2020) with option II and server stepsize 1 on f~_i, in
+    the metric with weights 1/s_i."""
+    s = setting.gamma / setting.alpha**2
+    mean = 1 / np.mean(1 / s)
+    c_i = setting.alpha[:, None] * h
+    c = c_i.mean(axis=0)
+    for r, cohort in enumerate(setting.cohorts):
+        K, moves, change = setting.local_steps[r], [], np.zeros_like(x)
+        for i in cohort:
+            y = local(setting, i, r, x, c_i[i] - mean / s[i] * c, s[i])
+            moves.append((y - x) / s[i])
+            new = c_i[i] - mean / s[i] * c + (x - y) / (K * s[i])
+            change += new - c_i[i]
+            c_i[i] = new
+        x = x + mean * sum(moves) / len(moves)
+        c = c + change / len(s)
+    return x, c_i / setting.alpha[:, None]
+
+
+def feddyn(setting: Setting, x: Point, h: Point) -> tuple[Point, Point]:
+    """Algorithm 1 of Acar et al. (2021) on f~_i with K local steps and a_i = a / s_i; a = p."""
+    s = setting.gamma / setting.alpha**2
+    a = setting.p / s
+    h_i = setting.alpha[:, None] * h
+    h_server = h_i.mean(axis=0)
+    for r, cohort in enumerate(setting.cohorts):
+        ends = {i: local(setting, i, r, x, h_i[i], s[i], a[i]) for i in cohort}
+        moves = {i: a[i] * (ends[i] - x) for i in cohort}
+        for i in cohort:
+            h_i[i] = h_i[i] - moves[i]
+        h_server = h_server - sum(moves.values()) / len(s)
+        x = x + (sum(moves.values()) / len(cohort) - h_server) / a.mean()
+    return x, h_i / setting.alpha[:, None]
+
+
 def fedavg(setting: Setting, x: Point, h: Point) -> tuple[Point, None]:
     """McMahan et al. (2017) on f~_i: local gradient steps, a plain mean."""
     gamma = setting.gamma[0] / setting.alpha[0] ** 2
     for r, cohort in enumerate(setting.cohorts):
         x = sum(local(setting, i, r, x, 0 * x, gamma) for i in cohort) / len(cohort)
+    return x, None
+
+
+def fedprox(setting: Setting, x: Point, h: Point) -> tuple[Point, None]:
+    """Li et al. (2020) on f~_i: FedAvg with a pull of 0.1 to the point that the server sent."""
+    gamma = setting.gamma[0] / setting.alpha[0] ** 2
+    for r, cohort in enumerate(setting.cohorts):
+        x = sum(local(setting, i, r, x, 0 * x, gamma, 0.1) for i in cohort) / len(cohort)
     return x, None
 
 
@@ -142,6 +223,20 @@ def nesterov(setting: Setting, x: Point, h: Point) -> tuple[Point, None]:
     return x, None
 
 
+def personalizer(name: str, setting: Setting, x: Point, h: Point) -> tuple[Point, None]:
+    """The model of all of a method whose clients have models of their own, on f~_i."""
+    alpha = setting.alpha
+
+    def gradient(i: int, r: int, k: int, x: Point) -> Point:
+        mixture = alpha[i] * x + (1 - alpha[i]) * setting.x_star[i]
+        return alpha[i] * setting.gradient(i, r, k, mixture)
+
+    gamma = setting.gamma[0] / alpha[0] ** 2
+    times = setting.cohorts, setting.local_steps
+    rounds = Rounds(gradient, len(alpha), *times, gamma, setting.settings)
+    return PERSONALIZERS[name](rounds, x).x, None
+
+
 def mean_gradient(setting: Setting, r: int, cohort: Sequence[int], x: Point) -> Point:
     """(1/n) sum_i alpha_i g_i."""
     total = np.zeros_like(x)
@@ -155,15 +250,20 @@ REFERENCES: dict[str, Callable[[Setting, Point, Point], tuple[Point, Point | Non
     "scafflix": scafflix,
     "i_scaffnew": i_scaffnew,
     "scaffnew": scaffnew,
+    "gradskip": gradskip,
+    "scaffold": scaffold,
+    "feddyn": feddyn,
     "fedavg": fedavg,
+    "fedprox": fedprox,
     "gd": sgd,
     "sgd": sgd,
     "nesterov": nesterov,
+    **{name: partial(personalizer, name) for name in PERSONALIZERS},
 }
 
 
 def test_every_method_has_a_reference() -> None:
-    assert set(REFERENCES) == set(METHODS)
+    assert {*REFERENCES, *ELSEWHERE} == set(METHODS)
 
 
 @pytest.mark.parametrize(("name", "pace"), CHOICES)
@@ -191,6 +291,8 @@ def test_the_convex_engine_follows_the_papers_lines(
         gradient,
         [range(n)] * len(course.local_steps),
         course.local_steps,
+        method.settings,
+        own_steps_of(method, ALPHA, len(course.local_steps)),
     )
     x, h = REFERENCES[name](setting, np.ones(int(np.prod(shape))), h0.reshape(n, -1))
     last = course.snapshots[-1]
@@ -199,6 +301,14 @@ def test_the_convex_engine_follows_the_papers_lines(
     if last.h is not None and h is not None:
         np.testing.assert_allclose(last.h.reshape(n, -1), h, rtol=1e-10, atol=1e-11)
     assert np.abs(x - 1).max() > 1e-2
+
+
+def own_steps_of(method: Method, alpha: Point, rounds: int) -> list[Mapping[int, int]]:
+    """Where clients stop by themselves with seed 0."""
+    if method.own_steps is None:
+        return []
+    clients = Client(alpha, np.asarray(method.gamma), None, np.ones(len(alpha)), len(alpha))
+    return [one.own_steps for one in schedule(method, clients, 0, rounds)]
 
 
 def beta_of(step: float, alpha: Point, mu: Point) -> float:
@@ -286,6 +396,8 @@ def test_rounds_of_sampled_clients_follow_the_papers_lines(
     # the coin of line 5 shows 1 with probability p: K = k where (1-p)^k <= u < (1-p)^(k-1)
     geometric = [next(k for k in range(1, 10_000) if (1 - p) ** k <= u) for u in draws]
     once = name in ("gd", "sgd", "nesterov")
+    if name == "scaffold":
+        geometric = [round(1 / p)] * rounds
     train_part = fed.train
 
     def gradient(i: int, r: int, k: int, x: Point) -> Point:
@@ -308,14 +420,15 @@ def test_rounds_of_sampled_clients_follow_the_papers_lines(
         stars.astype(float),
         gradient,
         [cohort_of(seed, r, np.arange(n), cohort).tolist() for r in range(rounds)],
-        [1] * rounds if once else geometric,
+        [1] * rounds if once else [method.settings.get("inner", 1) * K for K in geometric],
+        method.settings,
     )
     assert len({tuple(sorted(c)) for c in setting.cohorts}) > 3
-    assert once or len(set(geometric)) > 2
+    assert once or name == "scaffold" or len(set(geometric)) > 2
     start = flat(problem.start(0))
     x, h = REFERENCES[name](setting, start, np.zeros((n, len(start))))
     np.testing.assert_allclose(flat(made.x), x, rtol=3e-5, atol=3e-5)
-    assert (made.states is None) == (h is None)
+    assert (made.states is None) == (h is None and name not in PERSONALIZERS)
     if h is not None:
         found = np.stack([flat(made.states.read(np.array([i]))) for i in range(n)])
         own = found if name == "scafflix" else found / SHARES[:, None]

@@ -38,6 +38,15 @@ def convex() -> list[Record]:
 
 
 @cache
+def own_models() -> list[Record]:
+    """A method whose clients have models of their own, and one without."""
+    config = CompareConfig(
+        **IRIS, model="softmax", l2=0.05, methods=("mr_mtl", "fedavg"), alphas=(1.0,), rounds=10
+    )
+    return runner.compare(config)
+
+
+@cache
 def network() -> Record:
     """One network, looked at every other round."""
     return runner.execute(

@@ -24,6 +24,7 @@ from scafflix.report.command import command
 from scafflix.report.content import content, thin
 from scafflix.report.curves import families
 from scafflix.report.headline import headline
+from scafflix.report.tables import to_target
 from scafflix.runs import runner
 from scafflix.runs.config import RunConfig, plain
 
@@ -215,3 +216,13 @@ def test_a_run_from_python_has_no_command() -> None:
     assert command(made.deployment().config) == "scafflix deploy local --config config.toml"
     per_client = {**made.numbers().config, "alpha": [0.1, 0.2]}
     assert command(per_client) == "scafflix run config.toml"
+
+
+def test_a_gap_is_not_held_against_methods_whose_clients_have_models_of_their_own() -> None:
+    records = made.own_models()
+    found = families(records)
+    label = content(found, None)["problems"][0]["metrics"]["objective_gap"]
+    assert label == "objective gap of the global model"
+    assert [card.note.split(",")[0] for card in headline(found, None)[:1]] == ["fedavg"]
+    assert [row[2] for row in to_target(records, 1e-9).rows] == ["own models", "not reached"]
+    assert "models of their own" in records[0].summary["no_certificate"]

@@ -234,11 +234,14 @@ def test_fedavg_with_one_local_step_is_sgd() -> None:
     np.testing.assert_allclose(*(miniature.flat(one.x) for one in made), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "nesterov"])
+# a client of locodl has a point of its own, which begins where the model does
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"nesterov", "locodl"}))
 def test_a_client_that_begins_with_h_zero_has_a_state_of_zeros(name: str) -> None:
     chosen = miniature.method(name, ALPHA, GAMMA, 0.3)
     x, h = Vector({"w": np.ones((2, 3))}), Vector({"w": np.zeros((2, 3))})
     state = chosen.init_client(Client(0.4, 0.2), x, h)
+    if not chosen.mixes:
+        pytest.skip(f"clients of {name} begin with a model")
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(state))
 
 

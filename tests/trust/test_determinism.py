@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from crashes import CONVEX, NETWORK, CrashError, content, run
 
+from cases import SOME_METHODS
 from scafflix.methods import METHODS, parameters
 from scafflix.models import is_network
 
@@ -22,8 +23,7 @@ CASES = [
         id=f"{kind['model']}-{method}",
     )
     for kind in (CONVEX, NETWORK)
-    for method in METHODS
-    if not (is_network(kind["model"]) and method == "nesterov")
+    for method in (SOME_METHODS if is_network(kind["model"]) else METHODS)
 ]
 
 

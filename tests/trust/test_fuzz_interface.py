@@ -18,7 +18,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "api"
 ELSEWHERE = {
     *("ScafflixError", "ScafflixWarning", "Tracker", "Method", "Client", "Plan", "Rate"),
     *("Certificate", "Record", "Exact", "known", "logistic", "softmax", "linear"),
-    *("Compressor", "Round", "use_all_cores"),
+    *("Compressor", "Turn", "Round", "use_all_cores"),
 }
 
 Outcomes = dict[str, dict[str, Any]]

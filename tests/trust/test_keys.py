@@ -134,11 +134,12 @@ def test_a_hyperparameter_that_a_method_lacks_is_refused(method: str, name: str)
 def test_the_methods_without_p_and_pace_are_these() -> None:
     without = {name: set(PARAMETERS) - set(parameters(METHODS[name])) for name in METHODS}
     assert without["gd"] == without["sgd"] == without["nesterov"] == {"p", "pace"}
-    assert without["fedavg"] == {"pace"}
+    for name in ("fedavg", "fedprox", "gradskip", "scaffold", "feddyn", "locodl"):
+        assert without[name] == {"pace"}
     assert without["scafflix"] == without["i_scaffnew"] == without["scaffnew"] == set()
 
 
-@pytest.mark.parametrize("method", ["gd", "sgd", "fedavg", "nesterov"])
+@pytest.mark.parametrize("method", ["gd", "sgd", "fedavg", "fedprox", "nesterov"])
 def test_warm_control_variates_are_refused_where_there_are_none(method: str) -> None:
     with pytest.raises(ScafflixError, match=f"the method {method} has none; leave it out"):
         refusals.check_keys(config("linear", p="auto", method=method, h0="warm"))

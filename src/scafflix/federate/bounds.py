@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scafflix import algorithm
 from scafflix.core.errors import ScafflixError
 from scafflix.core.vector import Vector
 from scafflix.federate.messages import Fault, Introduction, fault_of
@@ -64,10 +65,11 @@ def check_alike(people: Sequence[Introduction]) -> None:
 def check_weights(people: Sequence[Introduction], method: Method, bounds: Bounds) -> None:
     """Refuse a client that would far outweigh the others, or make every step tiny."""
     gamma = np.asarray(method.gamma, float)
-    nowhere = Vector((np.zeros(1),))
+    nowhere, turn = Vector((np.zeros(1),)), algorithm.turn_of(0, 0, 0, len(people))
 
     def weight(one: Introduction, step: float) -> float:
-        client = Client(one.alpha, step, None, float(one.examples), float(len(people)))
+        examples, clients = float(one.examples), float(len(people))
+        client = Client(one.alpha, step, None, examples, clients, turn)
         state = method.init_client(client, nowhere, nowhere)
         sent = method.broadcast(method.init_server(nowhere))
         local = method.begin(client, state, sent)

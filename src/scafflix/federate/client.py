@@ -19,11 +19,10 @@ import jax
 import numpy as np
 
 from scafflix import algorithm
-from scafflix.core import durable, streams
+from scafflix.core import durable
 from scafflix.core.durable import Arrays, Hook
 from scafflix.core.errors import ScafflixError
 from scafflix.core.precision import precision
-from scafflix.core.streams import Stream
 from scafflix.core.vector import Vector
 from scafflix.federate import client_state
 from scafflix.federate.client_state import Memory, Pending
@@ -46,7 +45,7 @@ from scafflix.federate.messages import (
 )
 from scafflix.federate.naming import named, names_of
 from scafflix.federate.planning import UsersMethod, own_method
-from scafflix.methods.method import Client, Method, Points
+from scafflix.methods.method import Client, Method, Points, Turn
 
 ALONE = "alone"  # the name of the run of a client with alpha_i = 0, which takes part in none
 
@@ -160,9 +159,11 @@ class ClientCore:
         home = method.personal(client, kept.state, sent.x)
         loss = self.learner.loss(home) if message.report else None
         gradient = partial(self._gradient, message)
-        local = algorithm.local_steps(method, client, kept.state, sent, message.steps, gradient)
-        key = self._compression_key(message, method)
-        up, weight = algorithm.upload(method, client, kept.state, sent, local, key)
+        local = algorithm.local_steps(
+            method, client, kept.state, sent, message.steps, gradient, message.stops
+        )
+        client = client._replace(turn=_turn(message))
+        up, weight = algorithm.upload(method, client, kept.state, sent, local)
         receipt = receipt_of(jax.tree.leaves(up))
         remembers = bool(jax.tree.leaves(kept.state))
         pending = Pending(
@@ -171,6 +172,9 @@ class ClientCore:
             receipt,
             float(weight),
             _number(loss),
+            message.seed,
+            message.place,
+            message.cohort,
             tuple(jax.tree.leaves(local)),
             message.point,
         )
@@ -196,12 +200,6 @@ class ClientCore:
             is_leaf=lambda point: isinstance(point, Vector),
         )
 
-    def _compression_key(self, message: Train, method: Method) -> Any:
-        if method.compressor is None:
-            return None
-        key = jax.random.fold_in(streams.key(message.seed, Stream.COMPRESSION), message.round)
-        return jax.random.fold_in(key, message.number)
-
     def _sent(self, method: Method, name: str, arrays: Arrays) -> Any:
         """The server's arrays, in the method's own structure."""
         leaves, form = jax.tree.flatten(method.broadcast(method.init_server(self._start)))
@@ -219,8 +217,8 @@ class ClientCore:
         method, client = self._method(message)
         sent = self._sent(method, "point", message.point)
         local = self._local(method, client, kept.state, sent, pending.local)
-        key = self._compression_key(message, method)
-        up, _ = algorithm.upload(method, client, kept.state, sent, local, key)
+        client = client._replace(turn=_turn(pending))
+        up, _ = algorithm.upload(method, client, kept.state, sent, local)
         return Upload(
             run=message.run,
             epoch=kept.epoch,
@@ -271,6 +269,7 @@ class ClientCore:
                 sent = self._sent(method, "point", pending.sent)
                 after = self._sent(method, "average", average)
                 local = self._local(method, client, kept.state, sent, pending.local)
+                client = client._replace(turn=_turn(pending))
                 state = method.commit(client, kept.state, sent, local, after, pending.steps)
                 return kept._replace(state=state, committed=pending.round, pending=None)
         elif kept.committed == message.included:
@@ -324,6 +323,11 @@ class ClientCore:
     def model_path(self, run: str) -> Path:
         """The file of this client's own model."""
         return self.folder / f"{checked_name(run)}-model{durable.SUFFIX}"
+
+
+def _turn(of: Train | Pending) -> Turn:
+    """The client's part in a round."""
+    return algorithm.turn_of(of.seed, of.round, of.place, of.cohort)
 
 
 def _number(loss: float | None) -> float | None:

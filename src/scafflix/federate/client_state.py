@@ -23,6 +23,9 @@ class Pending(NamedTuple):
     receipt: str
     weight: float
     loss: float | None
+    seed: int  # with the round number, what all clients of the round draw from
+    place: int  # the client's position in the round
+    cohort: int  # the number of clients asked
     local: Arrays  # the result of its steps
     sent: Arrays  # the point it started from; empty if the method keeps no state
 

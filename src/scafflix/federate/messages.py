@@ -23,6 +23,7 @@ from scafflix.data.identity import fault_of_id
 
 NONE = -1  # stands for "no round"
 LARGEST_STEPS = 10**9  # local steps that a message may ask for
+LARGEST_COHORT = 10**6  # clients that a round may claim to have
 LONGEST_TEXT = 10_000  # characters of a text
 LONGEST_NAMES = 10**6  # characters for the names of all of a model's arrays
 
@@ -59,10 +60,13 @@ class Train(NamedTuple):
     run: str
     epoch: int  # control variates of an older epoch are discarded
     round: int  # r, from 0
-    steps: int  # K_r
+    steps: int  # K_r, or fewer: K_i
+    stops: bool  # whether the client stops on its own with the last of them
     iteration: int  # local steps in all earlier rounds: the position in the random streams
     number: int  # the client's number, which its random stream depends on
     clients: int  # the number of clients that take part
+    place: int  # the client's position among those of the round
+    cohort: int  # the number of clients asked in the round
     seed: int
     method: str
     settings: str  # its hyperparameters besides the stepsizes, as JSON
@@ -201,10 +205,12 @@ def _problem_with_field(name: str, hint: Any, value: Any, layout: str | None) ->
 def _problem_with_number(name: str, value: Any) -> Fault | None:
     least = {"epoch": 0, "round": 0, "iteration": 0, "number": 0, "clients": 1, "seed": 0}
     least |= {"included": NONE, "committed": NONE, "steps": 1, "examples": 1}
+    least |= {"place": 0, "cohort": 1}
+    most = {"steps": LARGEST_STEPS, "cohort": LARGEST_COHORT}
     if name in least and value < least[name]:
         return Fault("range", f"{name} is {value}; it must be at least {least[name]}.")
-    if name == "steps" and value > LARGEST_STEPS:
-        return Fault("range", f"steps is {value}; it must be at most {LARGEST_STEPS}.")
+    if name in most and value > most[name]:
+        return Fault("range", f"{name} is {value}; it must be at most {most[name]}.")
     if name == "weight" and not value > 0:
         return Fault("weight", f"weight is {value:g}; it must be above 0.")
     if name in ("gamma", "gamma_mu", "gamma_L") and value < 0:

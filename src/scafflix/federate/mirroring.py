@@ -12,7 +12,7 @@ from scafflix.core.vector import Vector
 from scafflix.federate import client_state
 from scafflix.federate.files import Mirror, ServerFiles
 from scafflix.federate.messages import NONE
-from scafflix.methods.method import Client, Method
+from scafflix.methods.method import Client, Method, Turn
 
 
 class Mirrors:
@@ -49,11 +49,13 @@ class Mirrors:
         local: Any,
         after: Any,
         steps: int,
+        turn: Turn,
     ) -> None:
         """Line 13 for a client; `moment` is the epoch, the last round it was in, and this round."""
         epoch, included, round = moment
         state = self._state(name, epoch, included)
-        state = self.method.commit(self.clients[name], state, sent, local, after, steps)
+        client = self.clients[name]._replace(turn=turn)
+        state = self.method.commit(client, state, sent, local, after, steps)
         self.files.keep_mirror(self.where(name, epoch, round), name, jax.tree.leaves(state))
 
     def _state(self, name: str, epoch: int, round: int) -> Any:

@@ -91,7 +91,7 @@ def own_method(
 def settings_text(method: Method) -> str:
     """A method's hyperparameters as JSON, to send to clients."""
     plain = {
-        name: value if isinstance(value, str | bool) or value is None else float(value)
+        name: value if isinstance(value, str | int) or value is None else float(value)
         for name, value in method.settings.items()
     }
     return json.dumps(plain, sort_keys=True)

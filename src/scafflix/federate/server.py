@@ -85,6 +85,7 @@ class ServerCore(Standing):
         self.steps = int(self.method.local_steps(drawn)[0])
         chosen = cohort_of(seed, self.round, np.arange(n), self.cohort_size)
         self.cohort = [self.names[k] for k in chosen]
+        self.places = {self.names[k]: place for place, k in enumerate(sorted(chosen))}
         self.sent = self.method.broadcast(self.server)
         self.point: Arrays = tuple(map(np.asarray, jax.tree.leaves(self.sent)))
         self.own = self._own_steps()
@@ -94,17 +95,17 @@ class ServerCore(Standing):
         self.tally.recent.clear()
 
     def _own_steps(self) -> dict[str, int]:
-        """K_i of each client in the cohort; K, unless the method lets clients stop on their own."""
+        """K_i of every client; K + 1 for one that does not stop on its own."""
         if self.method.own_steps is None:
-            return dict.fromkeys(self.cohort, self.steps)
-        numbers = np.array([self.numbers[name] for name in self.cohort])
+            return dict.fromkeys(self.names, self.steps + 1)
+        numbers = np.array([self.numbers[name] for name in self.names])
         draws = uniforms(self.settings.seed, self.round, numbers, self.total)
-        columns = zip(*(self.clients[name][:2] for name in self.cohort), strict=True)
+        columns = zip(*(self.clients[name][:2] for name in self.names), strict=True)
         alpha, gamma = (np.array(column) for column in columns)
-        examples = np.array([self.clients[name].examples for name in self.cohort])
+        examples = np.array([self.clients[name].examples for name in self.names])
         clients = Client(alpha, gamma, None, examples, float(len(self.names)))
         drawn = own_steps(self.method, clients, self.steps, draws)
-        return dict(zip(self.cohort, drawn.tolist(), strict=True))
+        return dict(zip(self.names, drawn.tolist(), strict=True))
 
     def requests(self) -> dict[str, Train]:
         """A message to each client of the cohort that has not sent its upload yet."""
@@ -117,9 +118,12 @@ class ServerCore(Standing):
         direct = entry.included == self.round - 1  # then x_r is that average
         message = Train(
             **self.address(name),
-            steps=self.own[name],
+            steps=min(self.own[name], self.steps),
+            stops=self.own[name] <= self.steps,
             iteration=self.iteration,
             number=self.numbers[name],
+            place=self.places[name],
+            cohort=len(self.cohort),
             seed=self.settings.seed,
             report=self.round % self.settings.every == 0,
             point=self.point,
@@ -234,7 +238,9 @@ class ServerCore(Standing):
         with np.errstate(over="ignore", invalid="ignore"):
             mean = jax.tree.unflatten(self.message_form, weighted_mean(uploads))
             share = len(names) / len(self.names)
-            server, following = algorithm.communicate(self.method, self.server, mean, share)
+            server, following = algorithm.communicate(
+                self.method, self.server, self.steps, mean, share
+            )
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((server, following))):
             raise self._diverged("the average of the uploads is not finite")
         self._keep_average()
@@ -243,7 +249,10 @@ class ServerCore(Standing):
             if self.settings.mirror and self.remembers:
                 moment = (self.epoch, entry.included, self.round)
                 local = jax.tree.unflatten(self.message_form, message)
-                self.mirrors.advance(name, moment, self.sent, local, following, self.own[name])
+                place = self.places[name], len(self.cohort)
+                turn = algorithm.turn_of(self.settings.seed, self.round, *place)
+                made = min(self.own[name], self.steps)
+                self.mirrors.advance(name, moment, self.sent, local, following, made, turn)
             receipt = receipt_of(message) if self.remembers else ""
             self.ledger.include(name, self.round if self.remembers else NONE, receipt)
         self._journal([upload.loss for upload in uploads])

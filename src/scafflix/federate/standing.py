@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from scafflix import algorithm
 from scafflix.core.durable import Arrays
 from scafflix.core.errors import ScafflixError
 from scafflix.core.vector import Vector
@@ -53,7 +54,10 @@ class Standing:
         self.settings_text = settings_text(method)
         self.mirrors = Mirrors(self.files, method, self.clients, self.numbers, Vector(start))
         self.remembers = bool(jax.tree.leaves(self.mirrors.fresh(self.names[0])))
+        self._some_turn = algorithm.turn_of(settings.seed, 0, 0, self.cohort_size)
         message, _, self.sends_local = self._exchange(first, self.names[0])
+        if method.compressor is not None:  # which may refuse so few clients a round
+            method.compressor.bits(message, self.cohort_size)
         leaves, self.message_form = jax.tree.flatten(message)
         self.message_layout = layout_of(leaves)
         if settings.mirror and self.remembers and not self.sends_local:
@@ -70,7 +74,8 @@ class Standing:
 
     def _exchange(self, server: Any, name: str) -> tuple[Any, float, bool]:
         """A client's message before its first step, its weight, and whether it is its iterate."""
-        client, state = self.clients[name], self.mirrors.fresh(name)
+        client = self.clients[name]._replace(turn=self._some_turn)
+        state = self.mirrors.fresh(name)
         sent = self.method.broadcast(server)
         local = self.method.begin(client, state, sent)
         message, weight = self.method.upload(client, state, sent, local)
@@ -82,8 +87,9 @@ class Standing:
         return tuple(np.asarray(leaf) for leaf in self.server.x.tree)
 
     def begin_epoch(self) -> None:
-        """Begin a new epoch: every client resets h to 0."""
+        """Begin a new epoch: every client resets h to 0, and the server keeps only the model."""
         self.epoch += 1
+        self.server = self.method.init_server(Vector(self.x))
         self.ledger.new_epoch()
         self.tally.counts["epochs"] += 1
         self.checkpoint()

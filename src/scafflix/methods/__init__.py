@@ -7,18 +7,35 @@ from scafflix.core import specs
 from scafflix.core.arguments import instance, shown
 from scafflix.core.errors import ScafflixError
 from scafflix.core.plugins import find_function
+from scafflix.methods.apfl import apfl
+from scafflix.methods.compressed_scaffnew import compressed_scaffnew
+from scafflix.methods.ditto import ditto
 from scafflix.methods.fedavg import fedavg
+from scafflix.methods.feddyn import feddyn
+from scafflix.methods.fedprox import fedprox
 from scafflix.methods.gd import gd
+from scafflix.methods.gradskip import gradskip
 from scafflix.methods.i_scaffnew import i_scaffnew
+from scafflix.methods.l2gd import l2gd
+from scafflix.methods.locodl import locodl
 from scafflix.methods.method import Client, Method
+from scafflix.methods.mr_mtl import mr_mtl
 from scafflix.methods.nesterov import nesterov
+from scafflix.methods.pfedme import pfedme
 from scafflix.methods.scafflix import scafflix
 from scafflix.methods.scaffnew import scaffnew
+from scafflix.methods.scaffold import scaffold
 from scafflix.methods.sgd import sgd
+from scafflix.methods.tamuna import tamuna
 
 METHODS: dict[str, Callable[..., Method]] = {
     method.__name__: method
-    for method in (scafflix, i_scaffnew, scaffnew, gd, sgd, fedavg, nesterov)
+    for method in (
+        *(scafflix, i_scaffnew, scaffnew, gradskip, scaffold, feddyn),  # with control variates
+        *(compressed_scaffnew, tamuna, locodl),  # and compressed messages
+        *(gd, sgd, nesterov, fedavg, fedprox),
+        *(ditto, mr_mtl, pfedme, apfl, l2gd),  # with a model of each client's own
+    )
 }
 
 
@@ -55,13 +72,25 @@ __all__ = [
     "METHODS",
     "Client",
     "Method",
+    "apfl",
+    "compressed_scaffnew",
+    "ditto",
     "fedavg",
+    "feddyn",
+    "fedprox",
     "find",
     "gd",
+    "gradskip",
     "i_scaffnew",
+    "l2gd",
+    "locodl",
+    "mr_mtl",
     "nesterov",
     "parameters",
+    "pfedme",
     "scafflix",
     "scaffnew",
+    "scaffold",
     "sgd",
+    "tamuna",
 ]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -34,6 +34,19 @@ Number = Any
 Factor = Callable[[Number], Number]  # of the number of local steps
 
 
+class Turn(NamedTuple):
+    """A client's part in one round, from which it draws, alone or together with the others."""
+
+    key: Any  # random, by the seed and the round: the same for all clients of the round
+    place: Number  # 0, 1, ...: the client's, in the order of all clients
+    cohort: int  # how many are asked in the round
+
+    @property
+    def own_key(self) -> Any:
+        """What this client alone draws from."""
+        return jax.random.fold_in(self.key, self.place)
+
+
 class Client(NamedTuple):
     """What a method knows of one client."""
 
@@ -42,6 +55,7 @@ class Client(NamedTuple):
     x_star: Point | None = None  # the local optimum; None where nobody needs it: alpha_i = 1
     examples: Number = 1  # that it trains on
     clients: Number = 1  # how many take part, n
+    turn: Turn | None = None  # its part in the round; known in `upload` and `commit`
 
     @property
     def step(self) -> Number:
@@ -65,11 +79,18 @@ class Sent(NamedTuple):
     x: Point
 
 
-class Compressor(NamedTuple):
-    """What happens to a message on its way up, and how many bits it then takes."""
+class Compressor(Protocol):
+    """What happens to a message on its way up, and how many bits it then takes.
 
-    apply: Callable[[Any, Message], Message]  # (random key, message) -> what arrives
-    bits: Callable[[Message], int]  # of a message of these shapes and types
+    Registered with JAX as a tree, maybe one without leaves: then another number in it is another
+    program, as suits what decides how long messages are.
+    """
+
+    def apply(self, turn: Turn, message: Message) -> Message:
+        """What arrives."""
+
+    def bits(self, message: Message, cohort: int) -> int:
+        """Of a message of these shapes and types, in a round of as many clients."""
 
 
 def remember_nothing(client: Client, x0: Point, h0: Point) -> State:
@@ -95,6 +116,10 @@ def send_point(client: Client, state: State, sent: Any, local: Local) -> tuple[M
 
 def keep_mean(server: State, mean: Message, share: Number) -> State:
     return Server(mean)
+
+
+def wait(server: State, steps: Number) -> State:
+    return server
 
 
 def change_nothing(
@@ -124,6 +149,15 @@ def geometric(p: Number, uniform: Number) -> Number:
 def once(uniform: Number) -> Number:
     """One step a round."""
     return np.ones_like(uniform, int)
+
+
+def every_time(p: Number, uniform: Number) -> Number:
+    """K = 1/p steps in every round.
+
+    >>> int(every_time(0.25, 0.9))
+    4
+    """
+    return np.full_like(uniform, round(1 / float(p)), int)
 
 
 def expected(p: Number, steps: Number) -> Number:
@@ -191,6 +225,8 @@ class Method:
     local_step: Callable[[Client, State, Any, Local, Points], Local]
     # (client, state, sent, local) -> message, weight
     upload: Callable[[Client, State, Any, Local], tuple[Message, Number]] = Partial(send_point)
+    # (server, K) -> server: what it does by itself while clients make their K steps
+    server_steps: Callable[[State, Number], State] = Partial(wait)
     # (server, weighted mean of the messages, |cohort| / n) -> server
     combine: Callable[[State, Message, Number], State] = Partial(keep_mean)
     # (client, state, sent, local, what goes down next, K) -> state
@@ -199,8 +235,12 @@ class Method:
     personal: Callable[[Client, State, Point], Point] = Partial(take_mixture)
     # uniform numbers in (0, 1] -> K, the local steps of as many rounds
     local_steps: Callable[[Number], Number] = Partial(once)
-    # (client, K, uniform number) -> K_i, at most K: where this client stops; None: all go on to K
+    # (all clients, K, a uniform number of each) -> K_i: where each stops by itself, and with more
+    # than K it does not; None: all go on to K
     own_steps: Callable[[Client, Number, Number], Number] | None = None
+    # (client, state, sent, local, g) -> local: the last step of a client that stops by itself;
+    # None: a local_step like the others
+    stop: Callable[[Client, State, Any, Local, Points], Local] | None = None
     compressor: Compressor | None = None
     # (client, state) -> h_i, which tends to grad f_i(x~_i*); None for a method without
     controls: Callable[[Client, State], Point | None] = Partial(no_controls)

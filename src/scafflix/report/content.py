@@ -77,6 +77,9 @@ def _problem(mine: Sequence[Family], target: float | None) -> dict[str, Any]:
     drawn.sort(key=lambda name: name != judged)
     rising = judged.endswith("_personal") and metric == "accuracy"
     levels = _levels(mine, judged, rising, target)
+    labels = {name: metric_label(name, metric) for name in drawn}
+    if "objective_gap" in labels and any(family.own_models for family in mine):
+        labels["objective_gap"] += " of the global model"
     reached = [
         sum(family.rounds_to(level, judged, rising) is not None for family in mine)
         for level in levels
@@ -93,7 +96,7 @@ def _problem(mine: Sequence[Family], target: float | None) -> dict[str, Any]:
         "part": part,
         "judged": judged,
         "rising": rising,
-        "metrics": {name: metric_label(name, metric) for name in drawn},
+        "metrics": labels,
         "levels": [float(f"{level:.6g}") for level in levels],
         "level": levels.index(target) if asked and target is not None else usual,
     }

@@ -44,6 +44,11 @@ class Family:
         least = min(len(record.metrics["round"]) for record in self.records)
         return first.metrics["round"][:least] + first.summary.get("warmup_rounds", 0)
 
+    @property
+    def own_models(self) -> bool:
+        """Whether clients take home models of their own, of which the gap says nothing."""
+        return bool(self.records[0].summary.get("own_models"))
+
     def metric(self, name: str) -> Floats:
         """`[seeds, 1 + rounds]`."""
         many = len(self.rounds)

@@ -41,6 +41,7 @@ def _plural(count: int, word: str) -> str:
 
 def _speed(found: Sequence[Family], target: float | None) -> Iterator[Card]:
     ran = [family for family in found if family.records[0].summary["n_active"]]
+    ran = [family for family in ran if not family.own_models]  # a gap says nothing of those
     if not ran or main_metric(ran[0]) != "objective_gap":
         return
     if target is None or len(ran) == 1:

@@ -19,11 +19,12 @@ def to_target(records: Sequence[Record], target: float) -> Table:
 
     def row(family: Family) -> tuple[str, ...]:
         rounds = family.rounds_to(target)
+        missed = "own models" if family.own_models else "not reached"
         gap = np.median(family.metric("objective_gap")[:, -1])
         return (
             family.method,
             alpha_label(family.alpha),
-            "not reached" if rounds is None else f"{rounds:g}",
+            missed if rounds is None else f"{rounds:g}",
             "" if rounds is None else f"{family.megabytes(rounds):.2f}",
             f"{max(gap, 0.0):.1e}",
         )

@@ -19,7 +19,7 @@ from scafflix.methods.method import Client, Method
 from scafflix.problems.constants import Constants
 from scafflix.simulate.bits import message_bits
 
-NUMBERS = 1000  # of the model whose messages are counted
+NUMBERS, CLIENTS = 1000, 10  # of the model, and of the round, whose messages are counted
 
 
 class About(NamedTuple):
@@ -41,7 +41,7 @@ def about(name: str) -> About:
     make = find(name)
     title, _, text = (_doc_of_file(make) or "").partition("\n\n")
     method, template = _example(name), jax.ShapeDtypeStruct((NUMBERS,), np.float64)
-    up, down = (bits / (64 * NUMBERS) for bits in message_bits(method, template))
+    up, down = (bits / (64 * NUMBERS) for bits in message_bits(method, template, CLIENTS))
     point = Vector(template)
 
     def first(x: Vector) -> object:
@@ -75,8 +75,8 @@ def _default(value: object) -> str:
 
 
 def _example(name: str) -> Method:
-    """The method for two clients of some problem."""
-    ones = np.ones(2)
+    """The method for the clients of some problem."""
+    ones = np.ones(CLIENTS)
     constants = Constants(ones, ones / 10, ones)
     try:
         return find(name)(theory.advise(ones, constants, Exact(), ones, 0 * ones))

@@ -279,7 +279,8 @@ def forecast(config: RunConfig) -> Forecast:
         method = member.method
         iterations = predicted_iterations(problem, member, psi0, epsilon)
         rounds = None if iterations is None else math.ceil(iterations * method.p)
-        bits = sum(message_bits(method, problem.template)) * len(person.active)
+        n = len(person.active)
+        bits = sum(message_bits(method, problem.template, n)) * n
         trips = None if rounds is None else rounds + warm_messages(method, config.h0)
         megabytes = None if trips is None else trips * bits / 8e6
         rows.append((method.name, method.p, method.rate.zeta, iterations, rounds, megabytes))

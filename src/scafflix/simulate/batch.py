@@ -69,7 +69,8 @@ class Batch:
         )
         self.h0 = self._start_controls(h0)
         self.first_messages = warm_messages(runs[0].method, h0)
-        self.bits = message_bits(runs[0].method, problem.template)  # of a client in a round
+        # of a client in a round
+        self.bits = message_bits(runs[0].method, problem.template, self.problem.n)
 
     def _start_controls(self, h0: str | Floats) -> Array:
         alpha = self.stacked.alpha
@@ -295,9 +296,12 @@ def uniforms(seed: int, round: int, clients: NDArray[np.int64], total: int) -> N
 def own_steps(
     method: Method, clients: Client, steps: int, draws: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """K_i of some clients in one round."""
+    """K_i of all clients that take part, in one round; K + 1 for one that does not stop by itself.
+
+    Of all, whoever is in the cohort: a method may have a hyperparameter for each of them.
+    """
     assert method.own_steps is not None
-    return np.clip(np.asarray(method.own_steps(clients, steps, draws)), 1, steps).astype(int)
+    return np.clip(np.asarray(method.own_steps(clients, steps, draws)), 1, steps + 1).astype(int)
 
 
 @jax.jit

@@ -119,7 +119,8 @@ class _Run:
         # what rounds read
         self.mixing = None if (person.alpha[self.active] == 1).all() else self.x_star
         self.server = replicate(problem.mesh, self.method.init_server(Vector(start)))
-        self.bits = message_bits(self.method, problem.template)  # of a client in a round
+        # of a client in a round
+        self.bits = message_bits(self.method, problem.template, self.size)
         self.keys = Keys(
             streams.key(schedule.seed, Stream.GRADIENT),
             streams.key(schedule.seed, Stream.COMPRESSION),
@@ -142,7 +143,7 @@ class _Run:
         else:
             batch, full = int(problem.train.counts.max()), True
         state = Layout.of(self.empty)
-        return Settings(problem.network, problem.l2, batch, full, problem.mesh, state)
+        return Settings(problem.network, problem.l2, batch, full, problem.mesh, state, self.size)
 
     def _empty_state(self) -> Any:
         """Shapes and types of what a client remembers."""
@@ -315,11 +316,14 @@ class _Run:
     def _play(
         self, rows: list[NDArray[Any]], clients: NDArray[np.int64], steps: int, number: int
     ) -> Played:
+        own = self._own_steps(clients, steps, number)
         cohort = Cohort(
             client=self._clients_of(clients),
             spans=self.problem.train.spans(clients),
             number=clients.astype(np.int32),
-            steps=self._own_steps(clients, steps, number),
+            place=np.searchsorted(np.sort(clients[: self.size]), clients).astype(np.int32),
+            steps=np.minimum(own, steps),
+            stops=own <= steps,
             present=(np.arange(len(clients)) < self.size).astype(self.dtype),
         )
         stars = None if self.mixing is None else rows.pop(0)
@@ -333,16 +337,18 @@ class _Run:
             stars,
             states,
             self.server,
+            self.dtype.type(steps),
             self.dtype.type(self.size / len(self.active)),
             Keys(*(jax.random.fold_in(key, number) for key in self.keys)),
         )
 
     def _own_steps(self, clients: NDArray[np.int64], steps: int, number: int) -> NDArray[np.int32]:
-        """K_i of the clients of a round; K, unless the method lets them stop by themselves."""
+        """K_i of the clients of a round; K + 1 for one that does not stop by itself."""
         if self.method.own_steps is None:
-            return np.full(len(clients), steps, np.int32)
-        draws = uniforms(self.schedule.seed, number, clients, self.problem.n)
-        return own_steps(self.method, self._clients_of(clients), steps, draws).astype(np.int32)
+            return np.full(len(clients), steps + 1, np.int32)
+        draws = uniforms(self.schedule.seed, number, self.active, self.problem.n)
+        drawn = own_steps(self.method, self._clients_of(self.active), steps, draws)
+        return drawn[np.searchsorted(self.active, clients)].astype(np.int32)
 
     def _look(self) -> dict[str, float]:
         """How good the models are now."""

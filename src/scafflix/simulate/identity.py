@@ -8,9 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from scafflix import algorithm
 from scafflix.core.digest import digest_of, program_of, without_addresses
 from scafflix.core.vector import Vector
-from scafflix.methods.method import Client, Method
+from scafflix.methods.method import Client, Method, Turn
 from scafflix.simulate.recording import Run
 
 
@@ -35,17 +36,18 @@ def _functions_of(method: Method, x0: Any) -> list[Any]:
     an edited file of a user's own makes another method of the same name."""
 
     def one_round(x: Any) -> Any:
-        point, client = Vector(x), Client(0.5, 0.25, Vector(x), 3.0, 4.0)
+        n = np.size(method.gamma)
+        turn = Turn(jax.random.key(0), n // 2, n)
+        point, client = Vector(x), Client(0.5, 0.25, Vector(x), 3.0, 4.0, turn)
         server, state = method.init_server(point), method.init_client(client, point, point)
         sent = method.broadcast(server)
         local = method.begin(client, state, sent)
         gradients = method.asks(client, state, sent, local)  # any points of the right shapes
         local = method.local_step(client, state, sent, local, gradients)
-        message, weight = method.upload(client, state, sent, local)
-        if method.compressor is not None:
-            message = method.compressor.apply(jax.random.key(0), message)
-        server = method.combine(server, message, 0.5)
-        after = method.broadcast(server)
+        if method.stop is not None:
+            local = method.stop(client, state, sent, local, gradients)
+        message, weight = algorithm.upload(method, client, state, sent, local)
+        server, after = algorithm.communicate(method, server, 3, message, 0.5)
         state = method.commit(client, state, sent, local, after, 2)
         home = method.personal(client, state, server.x)
         return weight, after, state, home, method.controls(client, state)

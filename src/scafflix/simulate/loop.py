@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from scafflix import theory
+from scafflix import algorithm, theory
 from scafflix.core.vector import Vector
-from scafflix.methods.method import Client, Local, Method, Points
+from scafflix.methods.method import Client, Local, Method, Points, Turn
 from scafflix.personalization.flix import Optimum
 from scafflix.problems.losses import Losses
 
@@ -28,7 +28,7 @@ class Runs(NamedTuple):
     alpha: Array  # [runs, clients]
     optimum: Optimum
     keys: Array  # of the stream of stochastic gradients
-    compression: Array  # keys of the stream of compressors
+    compression: Array  # keys of the stream that messages are compressed by
     numbers: Array  # [runs, clients], who the clients are: a random stream is each one's own
 
 
@@ -96,32 +96,53 @@ def _asks(run: Runs, clients: Client, carry: Carry) -> Points:
     return jax.vmap(run.method.asks, (0, 0, None, 0))(clients, carry.states, sent, carry.local)
 
 
-def _local_step(run: Runs, clients: Client, carry: Carry, g: Points) -> Local:
-    """Line 9 at all clients of one run."""
-    sent = run.method.broadcast(carry.server)
-    step = jax.vmap(run.method.local_step, (0, 0, None, 0, 0))
-    return step(clients, carry.states, sent, carry.local, g)
+def _local_step(
+    run: Runs, clients: Client, carry: Carry, g: Points, own: Array | None, number: Array
+) -> Local:
+    """Line 9 at all clients of one run, in step `number` of the round; some stop before or in it,
+    where `own` says so."""
+    method, sent = run.method, run.method.broadcast(carry.server)
+    one = (clients, carry.states, sent, carry.local, g)
+    local = jax.vmap(method.local_step, (0, 0, None, 0, 0))(*one)
+    if own is None:
+        return local
+    if method.stop is not None:
+        last = jax.vmap(method.stop, (0, 0, None, 0, 0))(*one)
+        local = _choose(number + 1 == own, last, local)
+    return _choose(number < own, local, carry.local)
 
 
 def _communicate(
-    run: Runs, clients: Client, carry: Carry, local: Local, steps: Array, next_steps: Array
+    run: Runs,
+    clients: Client,
+    carry: Carry,
+    local: Local,
+    steps: Array,
+    own: Array,
+    next_steps: Array,
 ) -> Carry:
-    """Lines 11 to 13 for one run, after a round of as many steps, `[clients]`."""
+    """Lines 11 to 13 for one run, after a round of K steps, at each client `own`."""
     method, sent = run.method, run.method.broadcast(carry.server)
-    messages, weights = jax.vmap(method.upload, (0, 0, None, 0))(clients, carry.states, sent, local)
-    if method.compressor is not None:
-        key = jax.random.fold_in(run.compression, carry.round)
-        keys = jax.vmap(partial(jax.random.fold_in, key))(run.numbers)
-        messages = jax.vmap(method.compressor.apply)(keys, messages)
+    places = jnp.arange(len(run.alpha))
+    key = jax.random.fold_in(run.compression, carry.round)
+
+    def in_round(client: Client, place: Array) -> Client:
+        return client._replace(turn=Turn(key, place, len(run.alpha)))
+
+    def upload(client: Client, place: Array, state: Any, local: Local) -> Any:
+        return algorithm.upload(method, in_round(client, place), state, sent, local)
+
+    messages, weights = jax.vmap(upload)(clients, places, carry.states, local)
     weights = jnp.broadcast_to(weights, run.alpha.shape)
     mean = jax.tree.map(
         lambda m: jnp.einsum("n,n...->...", weights, m) / jnp.sum(weights), messages
     )
-    server = method.combine(carry.server, mean, 1.0)  # line 11
-    after = method.broadcast(server)  # line 12
-    states = jax.vmap(method.commit, (0, 0, None, 0, None, 0))(  # line 13
-        clients, carry.states, sent, local, after, steps
-    )
+    server, after = algorithm.communicate(method, carry.server, steps, mean, 1.0)
+
+    def commit(client: Client, place: Array, state: Any, local: Local, steps: Array) -> Any:
+        return method.commit(in_round(client, place), state, sent, local, after, steps)
+
+    states = jax.vmap(commit)(clients, places, carry.states, local, own)  # line 13
     local = jax.vmap(method.begin, (0, 0, None))(clients, states, after)
     return Carry(local, states, server, carry.iteration + 1, carry.round + 1, next_steps)
 
@@ -176,11 +197,12 @@ def advance(
             asked,
             is_leaf=lambda point: isinstance(point, Vector),
         )
-        local = jax.vmap(_local_step, (0, EACH, 0, 0))(runs, clients, carry, g)  # line 9
+        stops = None if own is None else own.at[everyone, slot].get(mode="clip")
+        local = jax.vmap(_local_step, (0, EACH, 0, 0, 0, 0))(  # line 9
+            runs, clients, carry, g, stops, K - carry.left
+        )
         mine = jnp.broadcast_to(K[:, None], runs.alpha.shape)
-        if own is not None:
-            mine = own.at[everyone, slot].get(mode="clip")
-            local = _choose((K - carry.left)[:, None] < mine, local, carry.local)
+        mine = mine if stops is None else jnp.minimum(mine, stops)
         running = carry.round < stop
         talks = running & (carry.left == 1)  # line 10
         stepped = carry._replace(
@@ -191,8 +213,8 @@ def advance(
 
         def communicate() -> tuple[Carry, Array]:
             next_steps = steps.at[everyone, slot + 1].get(mode="clip")
-            spoken = jax.vmap(_communicate, (0, EACH, 0, 0, 0, 0))(
-                runs, clients, carry, local, mine, next_steps
+            spoken = jax.vmap(_communicate, (0, EACH, 0, 0, 0, 0, 0))(
+                runs, clients, carry, local, K, mine, next_steps
             )
             psi = measure(runs, clients, spoken.server.x, spoken.states)
             return _choose(talks, spoken, stepped), psi

@@ -171,6 +171,11 @@ def _certificate(
         return None, "Nobody takes part: there is nothing to certify."
     if outcome.optimum is None:
         return None, _why_not(problem.network)
+    if not (method.mixes or np.isfinite(method.rate.zeta)):
+        return None, (
+            f"With {method.name} clients take home models of their own; gap and Psi are those of "
+            "the global model, about which no theorem speaks."
+        )
     if outcome.cohort < len(active):
         return None, (
             f"The theorem is for rounds of all {len(active)} clients; here {outcome.cohort} "
@@ -224,6 +229,7 @@ def _summary(
     return {
         "method": method.name,
         "settings": dict(method.settings),
+        "own_models": not method.mixes,  # then gap and Psi are not of what clients take home
         "n_clients": problem.n,
         "n_active": len(active),
         "n_left_out": len(problem.federation.left_out),

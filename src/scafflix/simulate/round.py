@@ -15,10 +15,11 @@ from jax import Array
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from scafflix import algorithm
 from scafflix.core.layout import Layout
 from scafflix.core.sharing import CLIENTS, side_by_side
 from scafflix.core.vector import Vector
-from scafflix.methods.method import Client, Local, Method
+from scafflix.methods.method import Client, Local, Method, Turn
 from scafflix.models.network import Network
 from scafflix.problems.rows import (
     Numbers,
@@ -38,7 +39,9 @@ class Cohort(NamedTuple):
     client: Client
     spans: Spans  # their training rows
     number: Numbers  # [tau], who they are: the random stream of a client is its own
+    place: Numbers  # [tau], of each in the round
     steps: Numbers  # [tau], K_i: the local steps of each
+    stops: Numbers  # [tau], whether it stops by itself with the last of them
     present: Numbers  # [tau], 0 for one that only fills up a device
 
 
@@ -58,6 +61,7 @@ class Settings(NamedTuple):
     full: bool  # all examples instead: `batch` is then the most that a client has
     mesh: Mesh
     state: Layout  # of what a client remembers
+    cohort: int  # clients of a round
 
 
 class Played(NamedTuple):
@@ -78,20 +82,22 @@ def play(
     x_star: Array | None,
     states: Array,
     server: State,
+    steps: Array,
     share: Array,
     keys: Keys,
 ) -> Played:
     """K local steps at every client of the cohort and one communication: lines 6 to 16.
 
-    `x_star` and `states` have a row for each client, as the store keeps them; `share` is that of
-    the cohort among the clients that take part. It is a round of `algorithm.run`, and tested to be.
+    `x_star` and `states` have a row for each client, as the store keeps them; `steps` is K, and
+    `share` that of the cohort among the clients that take part. It is a round of `algorithm.run`,
+    and tested to be.
     """
     each, common = P(CLIENTS), P()
 
     @partial(
         jax.shard_map,
         mesh=settings.mesh,
-        in_specs=(common, common, each, each, each, common, common, common),
+        in_specs=(common, common, each, each, each, common, common, common, common),
         out_specs=Played(common, each, each, common),
         check_vma=False,
     )
@@ -102,6 +108,7 @@ def play(
         x_star: Array | None,
         states: Array,
         server: State,
+        steps: Array,
         share: Array,
         keys: Keys,
     ) -> Played:
@@ -123,29 +130,34 @@ def play(
         together = side_by_side(point.size)
         local, loss = jax.lax.map(train, (cohort, x_star, states), batch_size=together)
         remembered, clients = settings.state.tree(states), with_star(cohort.client, x_star)
-        messages, weights = jax.vmap(method.upload, (0, 0, None, 0))(
-            clients, remembered, sent, local
-        )
-        if method.compressor is not None:
-            each_key = jax.vmap(partial(jax.random.fold_in, keys.compression))(cohort.number)
-            messages = jax.vmap(method.compressor.apply)(each_key, messages)
+
+        def in_round(client: Client, place: Numbers) -> Client:
+            return client._replace(turn=Turn(keys.compression, place, settings.cohort))
+
+        def upload(client: Client, place: Numbers, state: State, local: Local) -> Any:
+            return algorithm.upload(method, in_round(client, place), state, sent, local)
+
+        messages, weights = jax.vmap(upload)(clients, cohort.place, remembered, local)
         weights = jnp.broadcast_to(weights, cohort.present.shape) * cohort.present
         total = jax.lax.psum(jnp.sum(weights), CLIENTS)
         mean = jax.tree.map(
             lambda m: jax.lax.psum(jnp.tensordot(weights, m, 1), CLIENTS) / total, messages
         )
-        following = method.combine(server, mean, share)  # line 11
-        after = method.broadcast(following)  # line 12
+        following, after = algorithm.communicate(method, server, steps, mean, share)
         count = cohort.steps.astype(cohort.present.dtype)
-        committed = jax.vmap(method.commit, (0, 0, None, 0, None, 0))(  # line 13
-            clients, remembered, sent, local, after, count
-        )
+
+        def commit(
+            client: Client, place: Numbers, state: State, local: Local, steps: Numbers
+        ) -> State:
+            return method.commit(in_round(client, place), state, sent, local, after, steps)
+
+        committed = jax.vmap(commit)(clients, cohort.place, remembered, local, count)  # line 13
         flat = [leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(committed)]
         kept = jnp.concatenate([*flat, states[:, settings.state.size :]], axis=1)
         finite = jnp.all(jnp.array([jnp.isfinite(jnp.sum(leaf)) for leaf in jax.tree.leaves(mean)]))
         return Played(following, kept, loss / count, finite)
 
-    return on_device(rows, method, cohort, x_star, states, server, share, keys)
+    return on_device(rows, method, cohort, x_star, states, server, steps, share, keys)
 
 
 def _local_steps(
@@ -174,7 +186,12 @@ def _local_steps(
         found = [gradient(point.tree, *batch) for point in points]  # line 8
         g = jax.tree.unflatten(form, [Vector(slope) for _, slope in found])
         (_, value), _ = found[0]
-        return method.local_step(client, state, sent, local, g), total + value  # line 9
+        following = method.local_step(client, state, sent, local, g)  # line 9
+        if method.stop is not None:
+            stopped = method.stop(client, state, sent, local, g)
+            last = mine.stops & (number + 1 == mine.steps)
+            following = jax.tree.map(partial(jnp.where, last), stopped, following)
+        return following, total + value
 
     nothing = jnp.zeros((), client.alpha.dtype)
     return jax.lax.fori_loop(0, steps, step, (method.begin(client, state, sent), nothing))

@@ -240,7 +240,7 @@ def _rounds(
             local_steps=trained.local_steps,
             cohort=size,
             optimum=optimum,
-            message_bits=message_bits(method, problem.template),
+            message_bits=message_bits(method, problem.template, size),
             first_messages=0,
             timing=trained.timing,
             scores=trained.scores,

@@ -30,10 +30,11 @@ def models_of(
         stars = stars.read(everyone)
     if stars is not None:
         models["local"] = jax.tree.map(np.asarray, stars)
+    if not len(person.active):  # all have x_i*
+        return {**models, "personal": models["local"]}
     alpha = person.alpha.astype(problem.dtype)
     gamma = np.ones(problem.n, problem.dtype)
-    if len(person.active):
-        gamma[person.active] = method.gamma
+    gamma[person.active] = method.gamma
     clients = Client(
         alpha,
         gamma,
