@@ -51,12 +51,13 @@ def written(name: str, options: Mapping[str, Any]) -> str:
 def separate(text: str) -> list[str]:
     """Several methods, separated by commas as their options are.
 
-    >>> separate("gd, fedprox:pull=0.1,p=0.5, fedavg:0.1")
-    ['gd', 'fedprox:pull=0.1,p=0.5', 'fedavg:0.1']
+    >>> separate("gd, locodl:p=0.5,compressor=rand_k:0.1, fedavg:0.1")
+    ['gd', 'locodl:p=0.5,compressor=rand_k:0.1', 'fedavg:0.1']
     """
     found: list[str] = []
     for word in (part.strip() for part in text.split(",")):
-        if found and "=" in word and ":" not in word:
+        option, equals, _ = word.partition("=")
+        if found and equals and ":" not in option:
             found[-1] += f",{word}"
         else:
             found.append(word)
