@@ -28,7 +28,8 @@ from scafflix.runs.config import (
     TuneConfig,
     build,
 )
-from scafflix.runs.runner import Runner, compare, forecast
+from scafflix.runs.forecast import forecast
+from scafflix.runs.runner import Runner, compare
 from scafflix.runs.tuning import tune
 
 IRIS: dict[str, Any] = {

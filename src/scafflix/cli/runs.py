@@ -71,12 +71,37 @@ def demo(out: Out = None, force: Force = False) -> None:
 OF_RUNS = ("rounds", "seed", "part", "cohort", "every", "store", "keep", "strict")
 
 
+NETWORK = "Your network"  # a panel of the help
+
+
+def _cost(name: str, help: str) -> Any:
+    return typer.Option(name, help=help, metavar="TEXT", rich_help_panel=NETWORK)
+
+
 @configured(RunConfig, unread=OF_RUNS)
-def plan(config: RunConfig) -> None:
-    """Show constants, stepsizes, p, and predicted rounds and megabytes, before anything runs."""
+def plan(
+    config: RunConfig,
+    latency: Annotated[str, _cost("--latency", "Of a round, there and back: 0.1, 100ms.")] = "",
+    up: Annotated[str, _cost("--up", "Bandwidth up of a client: 1Mbps, 500kbps.")] = "",
+    down: Annotated[str, _cost("--down", "Bandwidth down (default: as up).")] = "",
+    gradient: Annotated[str, _cost("--gradient", "Time of a gradient: 5ms; or measure.")] = "",
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            "--picture",
+            help="Draw which method wins at which latency and bandwidth.",
+            metavar="FILE",
+            rich_help_panel=NETWORK,
+        ),
+    ] = None,
+) -> None:
+    """Show constants, stepsizes, p, and predicted rounds and megabytes, before anything runs.
+
+    With the costs of your network, also seconds: every method with its best options, sorted.
+    """
     from scafflix.cli import work
 
-    work.plan(config)
+    work.plan(config, latency, up, down, gradient, picture)
 
 
 @configured(TuneConfig)

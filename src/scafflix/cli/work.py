@@ -26,8 +26,13 @@ from scafflix.report.curves import alpha_label
 from scafflix.report.table import Table
 from scafflix.runs import config as configuration
 from scafflix.runs import reproduction, runner, tuning
+from scafflix.runs.assembly import build_problem
 from scafflix.runs.config import CompareConfig, RunConfig, Scale, TuneConfig
+from scafflix.runs.costs import costs
+from scafflix.runs.forecast import forecast, time_of_gradient
 from scafflix.runs.workfolder import Asked, Job, begin
+
+MEASURE = "measure"  # instead of a time: on this machine
 
 
 def prepare() -> None:
@@ -171,14 +176,43 @@ def _compare_all(
             raise
 
 
-def plan(config: RunConfig) -> None:
+def plan(
+    config: RunConfig,
+    latency: str = "",
+    up: str = "",
+    down: str = "",
+    gradient: str = "",
+    picture: Path | None = None,
+) -> None:
     """What theory says before anything runs."""
+    given = bool(latency or up or down or gradient)
+    if given and not (latency and up and gradient):
+        raise ScafflixError("Give latency, up and gradient together, or none of them.")
+    if picture is not None and not given:
+        raise ScafflixError("picture needs the costs of your network: latency, up and gradient.")
     prepare()
-    made = runner.forecast(config)
-    show_facts("Plan", made.facts)
-    header = ("method", "p", "zeta", "iterations", "rounds", "megabytes")
-    rows = [tuple(map(in_words, row)) for row in made.methods]
+    known = None
+    if given:
+        known = costs(latency, up, down or up, "0" if gradient == MEASURE else gradient)
+    if known is not None and gradient == MEASURE:
+        known = known._replace(gradient=time_of_gradient(build_problem(config)))
+    made = forecast(config, known)
+    facts, header = made.facts, ("method", "p", "zeta", "iterations", "rounds", "megabytes")
+    if known is not None:
+        facts["seconds of a gradient"] = known.gradient
+        header = ("method", "p", "iterations", "rounds", "megabytes", "seconds")
+    show_facts("Plan", facts)
+    sure = [one for one in made.methods if one.iterations is not None]
+    rows = [tuple(in_words(getattr(one, name)) for name in header) for one in sure]
     show(Table(f"Predicted for Psi <= {made.epsilon:g}", header, rows))
+    others = ", ".join(one.method for one in made.methods if one.iterations is None)
+    if others:
+        tell("no guarantee", others)
+    if picture is not None and known is not None:
+        from scafflix.report.winners import winners
+
+        winners(made.tried, known).savefig(picture, dpi=150)
+        wrote("picture", picture)
 
 
 WORK: dict[str, Callable[..., None]] = {

@@ -13,10 +13,9 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import numpy as np
 
 from scafflix import gradients
 from scafflix.core import durable, specs
@@ -35,10 +34,10 @@ from scafflix.record import Record, new_folder
 from scafflix.runs import refusals
 from scafflix.runs.assembly import build_problem, make_method, one_run, recipe_of, resolve
 from scafflix.runs.config import PARAMETERS, CompareConfig, RunConfig, TrainingConfig, plain
-from scafflix.simulate.bits import message_bits, remembers, warm_messages
+from scafflix.simulate.bits import remembers
 from scafflix.simulate.planning import plan
-from scafflix.simulate.recording import Run, check_keep, predicted_iterations
-from scafflix.simulate.run import EPSILON, part_of, run, start_lyapunov, sweep
+from scafflix.simulate.recording import Run, check_keep
+from scafflix.simulate.run import part_of, run, sweep
 from scafflix.theory import Plan
 
 COHORT = 10  # clients of a network that are sampled per round, unless told otherwise
@@ -241,58 +240,6 @@ def execute(
     """One run."""
     refusals.check_keys(config)
     return Runner.of(config, checkpoints).run(config, progress)
-
-
-class Forecast(NamedTuple):
-    """What a plan says."""
-
-    epsilon: float
-    facts: dict[str, Any]
-    methods: list[tuple[Any, ...]]  # name, p, zeta, iterations, rounds, megabytes
-
-
-def forecast(config: RunConfig) -> Forecast:
-    """What theory predicts for the chosen method and for its rivals, without running any."""
-    if is_network(config.model):
-        raise ScafflixError(
-            f"There is no theory for networks, so there is nothing to plan for {config.model}."
-        )
-    if config.cohort is not None:
-        raise ScafflixError("Theory is about rounds of all clients; to plan, leave out cohort.")
-    refusals.check_keys(config)
-    runner = Runner.of(config)
-    runner.check(config)
-    config, problem = resolve(config), runner.problem
-    person = runner.person(config)
-    advice = runner.plan(config, person)
-    chosen = make_method(advice, config)
-    rivals = []
-    for name in METHODS:
-        with suppress(ScafflixError):  # a method that does not take these gradients
-            rivals.append(METHODS[name](advice))
-    rivals = [method for method in rivals if method.name != config.method]
-    epsilon = config.epsilon or EPSILON
-    runs = [Run(person, method) for method in (chosen, *rivals)]
-    psi = start_lyapunov(problem, runs, start=config.start, h0=config.h0)
-    rows = []
-    for member, psi0 in zip(runs, psi, strict=True):
-        method = member.method
-        iterations = predicted_iterations(problem, member, psi0, epsilon)
-        rounds = None if iterations is None else math.ceil(iterations * method.p)
-        n = len(person.active)
-        bits = sum(message_bits(method, problem.template, n)) * n
-        trips = None if rounds is None else rounds + warm_messages(method, config.h0)
-        megabytes = None if trips is None else trips * bits / 8e6
-        rows.append((method.name, method.p, method.rate.zeta, iterations, rounds, megabytes))
-    facts = {
-        "clients (taking part)": f"{problem.n} ({len(person.active)})",
-        "parameters": problem.size,
-        **replace(advice, gamma=np.asarray(chosen.gamma), p=float(chosen.p)).facts,
-        "smoothness": config.smoothness,
-        "zeta": float(chosen.rate.zeta),
-        "Psi at the start": float(psi[0]) * len(person.active) / problem.n,
-    }
-    return Forecast(epsilon, facts, rows)
 
 
 def compare(
