@@ -32,7 +32,7 @@ def federation(folder: Path, *, secure: bool = False, **keys: Any) -> LocalFeder
 
 
 def test_a_node_killed_in_mid_run_and_started_again_loses_nothing(tmp_path: Path) -> None:
-    made = federation(tmp_path, rounds=5, minimum=2, patience=20.0, attempts=20)
+    made = federation(tmp_path, rounds=5, minimum=2, patience=45.0, attempts=20)
     killed: list[int] = []
 
     def watch(done: int, total: int, state: str) -> None:
