@@ -34,7 +34,7 @@ def read(text: str) -> Spec:
         elif not value or key in options:
             raise ScafflixError(f"method is {text!r}; give its options as KEY=VALUE,...")
         else:
-            options[key.strip()] = _number_or_word(value.strip())
+            options[key.strip()] = number_or_word(value.strip())
     return Spec(f"{file}{python}{name}", stepsize, options)
 
 
@@ -64,10 +64,15 @@ def separate(text: str) -> list[str]:
     return found
 
 
-def _number_or_word(value: str) -> int | float | str:
+def number_or_word(value: int | float | str) -> int | float | str:
+    """A word from the command line as the number that it may be.
+
+    >>> number_or_word("3"), number_or_word("0.5"), number_or_word("auto")
+    (3, 0.5, 'auto')
+    """
     for kind in (int, float):
         try:
-            return kind(value)
+            return kind(value) if isinstance(value, str) else value
         except ValueError:
             continue
     return value

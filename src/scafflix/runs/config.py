@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from scafflix.core.errors import ScafflixError, reason_of
-from scafflix.core.specs import separate
+from scafflix.core.specs import number_or_word, separate
 
 Auto = str | float  # a word or a number
 
@@ -269,7 +269,7 @@ def _convert(name: str, hint: Any, value: Any) -> Any:
     if kind is int and isinstance(value, float):
         raise _unfit(name, value, _NAMES[kind])
     try:
-        made = _number_or_word(value) if kind in (Any, Auto, str | int) else kind(value)
+        made = number_or_word(value) if kind in (Any, Auto, str | int) else kind(value)
     except (ValueError, OverflowError):
         raise _unfit(name, value, _NAMES[kind]) from None
     if isinstance(made, int) and abs(made) >= 2**63:
@@ -293,12 +293,3 @@ def _unfit(name: str, value: Any, wanted: str) -> ScafflixError:
     except (ValueError, RecursionError):  # of more digits, or deeper, than Python writes
         shown = f"a {type(value).__name__}"
     return ScafflixError(f"{name} is {shown}; it must be {wanted}.")
-
-
-def _number_or_word(value: int | float | str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(value) if isinstance(value, str) else value
-        except ValueError:
-            continue
-    return value
