@@ -36,6 +36,7 @@ class Rate(NamedTuple):
     zeta: Any
     factor: Any = 1.0
     noise: Any = 0.0
+    sampled: Any = False  # whether it holds for rounds of some of the clients, too
 
     def bound(self, t: Any, psi0: Any) -> Any:
         """What Psi^t stays under, in expectation."""

@@ -68,7 +68,7 @@ def demo(out: Out = None, force: Force = False) -> None:
     _begin("compare", out or Path("demo"), force, config=plain(config), title=title)
 
 
-OF_RUNS = ("rounds", "seed", "part", "cohort", "every", "store", "keep", "strict")
+OF_RUNS = ("rounds", "seed", "part", "every", "store", "keep", "strict")
 
 
 NETWORK = "Your network"  # a panel of the help
@@ -130,17 +130,21 @@ class FigureName(StrEnum):
     figa3 = "figA3"
     warm = "warm"
     pace = "pace"
+    triple = "triple"
 
 
 def reproduce(
     figure: Annotated[
         FigureName,
-        typer.Argument(help="A figure of the paper, or one of our own: warm, pace."),
+        typer.Argument(help="A figure of the paper, or one of our own: warm, pace, triple."),
     ],
     scale: Annotated[
-        Scale,
-        typer.Option(help="A minute, an hour, or as in the paper (ignored by fig1)."),
-    ] = Scale.laptop,
+        Scale | None,
+        typer.Option(
+            help="A minute, an hour, or as in the paper (default: laptop). fig1 and triple have "
+            "one scale.",
+        ),
+    ] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change a key for all runs.", metavar="KEY=VALUE"),
@@ -152,7 +156,7 @@ def reproduce(
 ) -> None:
     """Reproduce a figure: pictures, tables, a CSV of every curve. Runs are cached."""
     name, changes = figure.value, configuration.assigned(assignments or [])
-    arguments = {"name": name, "scale": scale.value, "changes": changes}
+    arguments = {"name": name, "scale": scale and scale.value, "changes": changes}
     _begin("reproduce", out or name, force, minutes, rounds_between, **arguments)
 
 

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scafflix.cli.display import in_words, progress, show, show_facts, tell, wrote
-from scafflix.core.checkpoint import Checkpoints
+from scafflix.cli.figures import reproduce
 from scafflix.core.compilation import keep_programs
 from scafflix.core.errors import ScafflixError
 from scafflix.core.machine import use_all_cores
-from scafflix.core.progress import Progress as Report
-from scafflix.core.progress import Standing
 from scafflix.models import is_network
 from scafflix.record import Record, file_name
 from scafflix.report import tables
 from scafflix.report.curves import alpha_label
 from scafflix.report.table import Table
 from scafflix.runs import config as configuration
-from scafflix.runs import reproduction, runner, tuning
+from scafflix.runs import runner, tuning
 from scafflix.runs.assembly import build_problem
-from scafflix.runs.config import CompareConfig, RunConfig, Scale, TuneConfig
+from scafflix.runs.config import CompareConfig, RunConfig, TuneConfig
 from scafflix.runs.costs import costs
 from scafflix.runs.forecast import forecast, time_of_gradient
 from scafflix.runs.workfolder import Asked, Job, begin
@@ -111,71 +105,6 @@ def _tune(job: Job, config: dict[str, Any]) -> None:
     wrote("record", folder)
 
 
-def _reproduce(job: Job, name: str, scale: str, changes: dict[str, str]) -> None:
-    if name == "fig1":
-        _reproduce_fig1(job)
-        return
-    with progress(name) as (report,):
-        panels = reproduction.reproduce(name, Scale(scale), changes, report, job.checkpoints)
-    from scafflix.report import accuracy, figures
-
-    with job.output() as aside:
-        figures.save(accuracy.figure(panels), aside, name)
-        accuracy.write_csv(panels, aside / f"{name}.csv")
-        accuracy.write_tables(panels, aside, name)
-    for panel in panels:
-        show(accuracy.table(panel, accuracy.BRIEF))
-    wrote("figure", job.folder / f"{name}.png")
-
-
-def _reproduce_fig1(job: Job) -> None:
-    """Convex problems: every seed and alpha in one sweep, with certificates."""
-    name = "fig1"
-    settings = runner.figure_settings(name)
-    panels = settings.pop("panels")
-    configs = [configuration.build(CompareConfig, {**settings, "data": data}) for data in panels]
-    with progress(*panels) as reports:
-        records = _compare_all(configs, reports, job.checkpoints)
-    from scafflix.report import curves, figures
-
-    with job.output() as aside:
-        figures.save(figures.convergence(records, methods=("scafflix", "gd")), aside, name)
-        figures.save(
-            figures.convergence(records, methods=("scafflix", "scafflix:common")),
-            aside,
-            f"{name}_stepsizes",
-        )
-        curves.write_csv(records, aside / f"{name}.csv")
-        summaries = json.dumps([_facts(record) for record in records], indent=1)
-        (aside / f"{name}_runs.json").write_text(summaries + "\n")
-    show(tables.by_panel(records, configs[0].target))
-    wrote("figure", job.folder / f"{name}.png")
-
-
-def _compare_all(
-    configs: list[CompareConfig], reports: list[Report], checkpoints: Checkpoints
-) -> list[Record]:
-    """Two panels at a time: compiling hardly uses a second core."""
-    stopped = threading.Event()
-
-    def compare_panel(config: CompareConfig, report: Report) -> list[Record]:
-        def report_or_stop(done: int, total: int, state: Standing | str) -> None:
-            if stopped.is_set():
-                raise KeyboardInterrupt
-            report(done, total, state)
-
-        place = checkpoints.within(file_name(config.data))
-        return runner.compare(config, report_or_stop, place, scores=False)
-
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        try:
-            return list(itertools.chain(*pool.map(compare_panel, configs, reports)))
-        except BaseException:
-            stopped.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
 def plan(
     config: RunConfig,
     latency: str = "",
@@ -219,15 +148,8 @@ WORK: dict[str, Callable[..., None]] = {
     "run": _run,
     "compare": _compare,
     "tune": _tune,
-    "reproduce": _reproduce,
+    "reproduce": reproduce,
 }
-
-
-def _facts(record: Record) -> dict[str, Any]:
-    names = ("method", "seed", "p", "zeta", "kappa_max", "final_gap", "certificate")
-    return {"data": record.config["data"], "alpha": record.config["alpha"]} | {
-        name: record.summary[name] for name in names
-    }
 
 
 def _print_summary(record: Record) -> None:

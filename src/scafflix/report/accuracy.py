@@ -139,14 +139,8 @@ def write_csv(panels: Sequence[Panel], path: Path) -> None:
 
 def write_tables(panels: Sequence[Panel], folder: Path, name: str) -> None:
     """The tables in Markdown, and the grids of stepsizes with the configurations in JSON."""
-    parts = []
-    for panel in panels:
-        made = table(panel)
-        lines = [f"**{made.title}**", "", "| " + " | ".join(made.header) + " |"]
-        lines.append("|" + "---|" * len(made.header))
-        lines += ["| " + " | ".join(row) + " |" for row in made.rows]
-        parts.append("\n".join(lines))
-    (folder / f"{name}.md").write_text("\n\n".join(parts) + "\n")
+    made = [table(panel).markdown for panel in panels]
+    (folder / f"{name}.md").write_text("\n\n".join(made) + "\n")
     runs = [
         {
             "panel": panel.title,

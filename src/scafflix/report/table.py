@@ -29,3 +29,18 @@ class Table(NamedTuple):
         for row in self.rows:
             table.add_row(*row)
         return table
+
+    @property
+    def markdown(self) -> str:
+        """For a file.
+
+        >>> print(Table("Rounds", ("method", "rounds"), [("gd", "52")]).markdown)
+        **Rounds**
+        <BLANKLINE>
+        | method | rounds |
+        |---|---|
+        | gd | 52 |
+        """
+        lines = [self.header, *self.rows]
+        header, *rows = ["| " + " | ".join(line) + " |" for line in lines]
+        return "\n".join([f"**{self.title}**", "", header, "|" + "---|" * len(self.header), *rows])

@@ -46,14 +46,9 @@ def by_panel(records: Sequence[Record], target: float) -> Table:
     def row(data: str, method: str) -> tuple[str, ...]:
         mine = {f.alpha: f for f in found if (f.data, f.method) == (data, method)}
         rounds = [mine[alpha].rounds_to(target) for alpha in alphas]
-        ratios = [
-            record.summary["certificate"]["worst_ratio"]
-            for family in mine.values()
-            for record in family.records
-            if record.summary["certificate"] is not None
-        ]
         words = [f"> {last}" if count is None else f"{count:g}" for count in rounds]
-        return data, method, *words, f"{max(ratios):.3f}" if ratios else "none"
+        ratio = worst_ratio([record for family in mine.values() for record in family.records])
+        return data, method, *words, ratio
 
     pairs = dict.fromkeys((family.data, family.method) for family in found)
     return Table(
@@ -61,6 +56,13 @@ def by_panel(records: Sequence[Record], target: float) -> Table:
         ("data", "method", *(alpha_label(alpha) for alpha in alphas), "ratio"),
         [row(*pair) for pair in pairs],
     )
+
+
+def worst_ratio(records: Sequence[Record]) -> str:
+    """The largest Psi over its bound in any of the runs that have a certificate."""
+    made = [record.summary["certificate"] for record in records]
+    ratios = [one["worst_ratio"] for one in made if one is not None]
+    return f"{max(ratios):.3f}" if ratios else "none"
 
 
 def scores(records: Sequence[Record]) -> Table:

@@ -61,8 +61,6 @@ def forecast(config: RunConfig, costs: Costs | None = None) -> Forecast:
         raise ScafflixError(
             f"There is no theory for networks, so there is nothing to plan for {config.model}."
         )
-    if config.cohort is not None:
-        raise ScafflixError("Theory is about rounds of all clients; to plan, leave out cohort.")
     refusals.check_keys(config)
     runner = Runner.of(config)
     runner.check(config)
@@ -70,18 +68,21 @@ def forecast(config: RunConfig, costs: Costs | None = None) -> Forecast:
     person = runner.person(config)
     advice = runner.plan(config, person)
     chosen = make_method(advice, config)
-    asked = {config.method: chosen} | dict(_rivals(advice, config.method, costs is not None))
+    cohort = config.cohort or len(person.active)
+    largest = cohort if costs is not None else None
+    asked = {config.method: chosen} | dict(_rivals(advice, config.method, largest))
     epsilon = config.epsilon or EPSILON
     runs = [Run(person, method) for method in asked.values()]
     psi = start_lyapunov(problem, runs, start=config.start, h0=config.h0)
     found = []
     for name, member, psi0 in zip(asked, runs, psi, strict=True):
         method = member.method
-        iterations = predicted_iterations(problem, member, psi0, epsilon)
+        spoken_of = cohort == len(person.active) or method.rate.sampled
+        iterations = predicted_iterations(problem, member, psi0, epsilon) if spoken_of else None
         rounds = None if iterations is None else math.ceil(iterations * method.p)
-        bits = message_bits(method, problem.template, len(person.active))
+        bits = message_bits(method, problem.template, cohort)
         trips = None if rounds is None else rounds + warm_messages(method, config.h0)
-        megabytes = None if trips is None else trips * sum(bits) * len(person.active) / 8e6
+        megabytes = None if trips is None else trips * sum(bits) * cohort / 8e6
         zeta = float(method.rate.zeta)
         one = Prediction(name, float(method.p), zeta, iterations, rounds, megabytes, bits)
         if costs is not None and iterations is not None:
@@ -89,6 +90,7 @@ def forecast(config: RunConfig, costs: Costs | None = None) -> Forecast:
         found.append(one)
     facts = {
         "clients (taking part)": f"{problem.n} ({len(person.active)})",
+        "clients a round": cohort,
         "parameters": problem.size,
         **replace(advice, gamma=np.asarray(chosen.gamma), p=float(chosen.p)).facts,
         "smoothness": config.smoothness,
@@ -98,12 +100,12 @@ def forecast(config: RunConfig, costs: Costs | None = None) -> Forecast:
     return Forecast(epsilon, facts, _quickest(found) if costs is not None else found, found)
 
 
-def _rivals(advice: Plan, chosen: str, options: bool) -> Iterator[tuple[str, Method]]:
-    """Every other method, and where `options` are compared, with several."""
+def _rivals(advice: Plan, chosen: str, largest: int | None) -> Iterator[tuple[str, Method]]:
+    """Every other method, and where options are compared, with s up to the largest."""
     for name, make in METHODS.items():
         tried: list[dict[str, Any]] = [{}]
-        if options and "s" in parameters(make):
-            tried += [{"s": 2**k} for k in range(2, 1 + int(math.log2(max(1, advice.n))))]
+        if largest and "s" in parameters(make):
+            tried += [{"s": 2**k} for k in range(2, 1 + int(math.log2(largest)))]
         for given in tried:
             with suppress(ScafflixError):  # a method that does not take these gradients
                 method = make(advice, **given)

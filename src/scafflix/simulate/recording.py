@@ -148,9 +148,10 @@ def _metrics(problem: Problem, member: Run, outcome: Outcome) -> Columns:
     up, down = outcome.message_bits
     messages = rounds * outcome.cohort + active * outcome.first_messages
     before = (0, 0) if start is None else start.bits
-    if "lyapunov" in measured and outcome.cohort == active:
+    rate = member.method.rate
+    if "lyapunov" in measured and (outcome.cohort == active or rate.sampled):
         psi0 = outcome.columns["lyapunov"][0]
-        measured["lyapunov_bound"] = share * member.method.rate.bound(iterations, psi0)
+        measured["lyapunov_bound"] = share * rate.bound(iterations, psi0)
     return {
         "round": rounds,
         "iterations": iterations,
@@ -176,7 +177,7 @@ def _certificate(
             f"With {method.name} clients take home models of their own; gap and Psi are those of "
             "the global model, about which no theorem speaks."
         )
-    if outcome.cohort < len(active):
+    if outcome.cohort < len(active) and not method.rate.sampled:
         return None, (
             f"The theorem is for rounds of all {len(active)} clients; here {outcome.cohort} "
             "take part in a round."

@@ -1,0 +1,83 @@
+"""What `scafflix reproduce` does: one function for each kind of figure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from scafflix.cli.display import progress, show, wrote
+from scafflix.core.errors import ScafflixError
+from scafflix.record import Record
+from scafflix.report import tables
+from scafflix.runs import convex_figures, reproduction
+from scafflix.runs.config import Scale
+from scafflix.runs.workfolder import Job
+
+
+def reproduce(job: Job, name: str, scale: str | None, changes: dict[str, str]) -> None:
+    """A figure by its name."""
+    convex = {"fig1": _fig1, "triple": _triple}
+    if name not in convex:
+        _networks(job, name, Scale(scale or Scale.laptop), changes)
+        return
+    if scale is not None:
+        raise ScafflixError(f"{name} has one scale; leave it out, and change keys with --set.")
+    configs = convex_figures.comparisons(name, changes)
+    titles = [f"{config.data}: {', '.join(config.methods)}" for config in configs]
+    with progress(*titles) as reports:
+        records = convex_figures.run(configs, reports, job.checkpoints)
+    convex[name](job, name, records, configs[0].target)
+    wrote("figure", job.folder / f"{name}.png")
+
+
+def _networks(job: Job, name: str, scale: Scale, changes: dict[str, str]) -> None:
+    with progress(name) as (report,):
+        panels = reproduction.reproduce(name, scale, changes, report, job.checkpoints)
+    # drawing takes a second to import: only once there is something to draw
+    from scafflix.report import accuracy, figures
+
+    with job.output() as aside:
+        figures.save(accuracy.figure(panels), aside, name)
+        accuracy.write_csv(panels, aside / f"{name}.csv")
+        accuracy.write_tables(panels, aside, name)
+    for panel in panels:
+        show(accuracy.table(panel, accuracy.BRIEF))
+    wrote("figure", job.folder / f"{name}.png")
+
+
+def _fig1(job: Job, name: str, records: list[Record], target: float) -> None:
+    from scafflix.report import curves, figures
+
+    with job.output() as aside:
+        figures.save(figures.convergence(records, methods=("scafflix", "gd")), aside, name)
+        figures.save(
+            figures.convergence(records, methods=("scafflix", "scafflix:common")),
+            aside,
+            f"{name}_stepsizes",
+        )
+        curves.write_csv(records, aside / f"{name}.csv")
+        (aside / f"{name}_runs.json").write_text(_facts(records))
+    show(tables.by_panel(records, target))
+
+
+def _triple(job: Job, name: str, records: list[Record], target: float) -> None:
+    from scafflix.report import figures, triple
+
+    made = triple.tables(records, target)
+    with job.output() as aside:
+        figures.save(triple.figure(records, target), aside, name)
+        (aside / f"{name}.md").write_text("\n\n".join(table.markdown for table in made) + "\n")
+        (aside / f"{name}_runs.json").write_text(_facts(records))
+    for table in made:
+        show(table)
+
+
+def _facts(records: list[Record]) -> str:
+    """What every run was, and how it ended."""
+    names = ("method", "seed", "p", "zeta", "kappa_max", "final_gap", "certificate")
+
+    def facts(record: Record) -> dict[str, Any]:
+        asked = {name: record.config[name] for name in ("data", "alpha")}
+        return asked | {name: record.summary[name] for name in names}
+
+    return json.dumps([facts(record) for record in records], indent=1) + "\n"
