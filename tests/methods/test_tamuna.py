@@ -165,15 +165,18 @@ def test_it_reaches_the_flix_optimum(logistic_case: Case, alpha: Any, cohort: in
     assert record.metrics["objective_gap"][-1] < 1e-8
 
 
-def test_psi_stays_under_its_guarantee() -> None:
+@pytest.mark.parametrize(("cohort", "rounds", "seeds"), [(None, 60, 40), (3, 20, 20)])
+def test_psi_stays_under_its_guarantee(cohort: int | None, rounds: int, seeds: int) -> None:
     small = case("logistic")
     person = small.person.at(1.0)
     method = sx.tamuna(sx.plan(small.problem, person))
-    runs = [sx.Run(person, method, seed) for seed in range(40)]
+    runs = [sx.Run(person, method, seed) for seed in range(seeds)]
     ratios = []
-    for record in sx.sweep(small.problem, runs, rounds=60):
+    for record in sx.sweep(small.problem, runs, rounds=rounds, cohort=cohort):
+        assert record.summary["certificate"] is not None
         psi = record.metrics["lyapunov"]
         bound = method.rate.bound(record.metrics["iterations"], psi[0])
+        np.testing.assert_allclose(bound, record.metrics["lyapunov_bound"], rtol=1e-12)
         ratios.append(psi / bound)
     mean, error = np.mean(ratios, axis=0), np.std(ratios, axis=0) / np.sqrt(len(runs))
     assert (mean <= 1 + 4 * error).all()

@@ -216,13 +216,15 @@ def _summary(
     if problem.linear:
         psi0 = float(outcome.columns["lyapunov"][0])
         iterations = predicted_iterations(problem, member, psi0, wanted.epsilon)
-        speaks = iterations is not None and outcome.cohort == len(active)
+        spoken_of = outcome.cohort == len(active) or method.rate.sampled
         known = {
             "zeta": float(method.rate.zeta),
             "kappa_max": problem.constants.kappa[active].max() if len(active) else None,
             "final_gap": metrics["objective_gap"][-1],
             "epsilon": wanted.epsilon,
-            "predicted_rounds": math.ceil((iterations or 0) * method.p) if speaks else None,
+            "predicted_rounds": (
+                None if iterations is None or not spoken_of else math.ceil(iterations * method.p)
+            ),
             "local_optima_grad_norm": person.quality["local_grad_norm"].max(),
             "optimum_grad_norm": outcome.optimum and float(outcome.optimum.gradient_norm),
             "classes": list(problem.targets.classes),
