@@ -40,8 +40,8 @@ def run(
     """Run one method on any data and write a record of it."""
     from scafflix.report.curves import alpha_label
 
-    words = (Path(config.data).stem, config.method, alpha_label(config.alpha), config.seed)
-    name = "-".join(map(str, words))
+    alpha = [] if config.alpha is None else [alpha_label(config.alpha)]
+    name = "-".join(map(str, (Path(config.data).stem, config.method, *alpha, config.seed)))
     _begin("run", out or name, force, minutes, rounds_between, config=plain(config))
 
 

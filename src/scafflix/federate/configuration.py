@@ -13,6 +13,7 @@ import tomli_w
 from scafflix.core.errors import ScafflixError
 from scafflix.federate.settings import Settings
 from scafflix.models import is_network
+from scafflix.personalization.personalize import rule_in
 from scafflix.runs import refusals
 from scafflix.runs.assembly import network_defaults
 from scafflix.runs.config import RunConfig, build, key, plain
@@ -23,6 +24,9 @@ from scafflix.simulate.cohorts import BLOW_UP
 class DeployConfig(RunConfig):
     """One run in a federation."""
 
+    alpha: Any = key(
+        "Personalization: a number in [0, 1], or a file with one number per client.", 1.0
+    )
     minimum: int | None = key("Replies needed, or the round is repeated (default: half).", None)
     attempts: int = key("Attempts per round before the server gives up.", 5)
     patience: float = key("Seconds to wait for the replies to a round.", 600.0)
@@ -73,6 +77,10 @@ def checked(config: DeployConfig, own: bool = False) -> DeployConfig:
 
 
 def _check_possible(config: DeployConfig) -> None:
+    if rule_in(config.alpha) is not None:
+        raise ScafflixError(
+            f"alpha is {config.alpha!r}; in a federation it must be a number, or a file of them."
+        )
     if config.h0 != "zero":
         raise ScafflixError(f"h0 is {config.h0!r}; in a federation it must be zero.")
     if config.noise:

@@ -59,6 +59,12 @@ class Losses:
             self.counts > 0, self._sum_over_rows(score * self.weight[:, None]), jnp.nan
         )
 
+    def mean_losses(self, x: Array) -> Array:
+        """f_i without its regularization: the mean loss over each client's examples, NaN where it
+        has none."""
+        loss = self.model.loss(self._predict(x), self.targets[:, None])
+        return jnp.where(self.counts > 0, self._sum_over_rows(loss * self.weight[:, None]), jnp.nan)
+
     def gradients(self, x: Array) -> Array:
         """grad f_i(x_i), in the shape of x."""
         slope = self.model.slope(self._predict(x), self.targets[:, None])

@@ -77,6 +77,12 @@ def served(config: TrainingConfig, network: bool | None = None) -> set[str]:
     return {OF_NETWORKS, SAMPLED} | looked_for | ({WARM} if config.optima == "warm" else set())
 
 
+def alpha_of(config: RunConfig) -> Any:
+    """alpha while the run trains, or the rule that chooses it at the end; 1 where none is given:
+    it may then be chosen too."""
+    return 1.0 if config.alpha is None else config.alpha
+
+
 def make_method(advice: Plan, config: RunConfig) -> Method:
     """A method by name, with the plan's, one common or given stepsizes."""
     make, stepsize, asked = find(config.method), config.stepsize, specs.read(config.method)

@@ -130,7 +130,11 @@ class RunConfig(TrainingConfig):
         "scafflix",
     )
     alpha: Any = key(
-        "Personalization: a number in [0, 1], or a file with one number per client.", 1.0
+        "Personalization: auto (each client's own, chosen at the end by leave-one-out; for "
+        "networks by validation examples), a rule (loo, validation, james-stein, common), a number "
+        "in [0, 1], or a file with one number per client (default: auto; 1 for networks and for "
+        "methods with models of their own).",
+        None,
     )
     stepsize: Auto = key(
         "auto (individual, by theory; 0.1 for networks), common, or a number.", "auto"
@@ -146,7 +150,9 @@ class CompareConfig(TrainingConfig):
         "Methods, separated by commas, each NAME, NAME:STEPSIZE or NAME:KEY=VALUE,...; or all.",
         ("gd", "fedavg", "scafflix"),
     )
-    alphas: tuple[Any, ...] = key("Values of alpha, separated by commas.", (1.0, 0.1))
+    alphas: tuple[Any, ...] = key(
+        "Values of alpha, separated by commas: numbers, rules or files, as in run.", (1.0, 0.1)
+    )
     seeds: int = key("Number of seeds.", 1)
     target: float = key("Count rounds and megabytes up to this objective gap.", 1e-3)
 
@@ -156,9 +162,7 @@ class TuneConfig(TrainingConfig):
     """A grid of stepsizes for each of several methods."""
 
     methods: tuple[str, ...] = key("Methods, separated by commas.", ("scafflix",))
-    alpha: Any = key(
-        "Personalization: a number in [0, 1], or a file with one number per client.", 1.0
-    )
+    alpha: Any = key("Personalization: a number, a rule or a file, as in run.", 1.0)
     stepsizes: tuple[Any, ...] = key(
         "Stepsizes to try, separated by commas.", (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
     )

@@ -23,10 +23,11 @@ from scafflix.gradients import Gradient, Noisy, check_batch
 from scafflix.methods import Method, find, parameters
 from scafflix.models import MODELS, is_network
 from scafflix.personalization.optima import check_validation, checked_recipe
-from scafflix.personalization.personalize import checked_alpha, read_alpha
+from scafflix.personalization.personalize import checked_alpha, read_alpha, rule_in
 from scafflix.problems.constants import Constants
 from scafflix.record import check_new_folder
 from scafflix.runs.assembly import (
+    alpha_of,
     check_model,
     make_method,
     network_options,
@@ -36,6 +37,7 @@ from scafflix.runs.assembly import (
 )
 from scafflix.runs.config import OPTIMA, PARAMETERS, SAMPLED, WARM, RunConfig
 from scafflix.simulate.bits import remembers
+from scafflix.simulate.planning import check_choice
 from scafflix.simulate.recording import KEEP
 from scafflix.simulate.schedule import (
     Schedule,
@@ -74,7 +76,9 @@ def _circumstances(config: RunConfig, only: str) -> str:
 
 def check_keys(config: RunConfig) -> None:
     """Refuse what is wrong whatever the data are."""
-    method = trial(config)
+    method, rule = trial(config), rule_in(config.alpha)
+    if rule is not None:
+        check_choice(rule, method)
     if config.h0 != "zero" and not remembers(method):
         raise ScafflixError(
             f"h0 is for control variates, and the method {config.method} has none; leave it out."
@@ -122,7 +126,7 @@ def check_network_keys(config: RunConfig) -> Method:
 def check_data(config: RunConfig, federation: Federation) -> None:
     """Refuse what these data do not allow."""
     config, network = resolve(config), is_network(config.model)
-    alpha = checked_alpha(config.alpha, len(federation.clients), config.optima != "none")
+    alpha = checked_alpha(alpha_of(config), len(federation.clients), config.optima != "none")
     active = np.flatnonzero(alpha)
     check_batch(_estimate(config), federation, None if network or not len(active) else active)
     if config.part == "validation" and federation.validation is None:
@@ -155,10 +159,28 @@ def _check_common(config: RunConfig) -> Gradient:
     for name in ("cohort", "every"):
         if getattr(config, name) is not None:
             check_rounds(getattr(config, name), name)
-    read_alpha(config.alpha, None)
+    check_alpha(config)
     if config.l2 is not None:
         real_number("l2", config.l2)
     return _estimate(config)
+
+
+def check_alpha(config: RunConfig) -> None:
+    """Refuse an alpha that is none, and a rule without what it goes by."""
+    read_alpha(alpha_of(config), None)
+    rule = rule_in(config.alpha)
+    if is_network(config.model):
+        rule = "validation" if rule in ("auto", "common") else rule
+        if rule not in (None, "validation"):
+            raise ScafflixError(
+                f"alpha is {rule!r}, which needs the Hessian of a linear model; for the network "
+                f"{config.model} use validation."
+            )
+    if rule == "validation" and not (is_network(config.model) or config.validation):
+        raise ScafflixError(
+            "alpha is 'validation', but no examples are held out for it; give validation, such "
+            "as 0.1."
+        )
 
 
 def _estimate(config: RunConfig) -> Gradient:

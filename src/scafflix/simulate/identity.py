@@ -26,6 +26,7 @@ def identity_of(runs: Sequence[Run], x0: Any, h0: Any) -> dict[str, Any]:
         "methods": [method.name for method in methods],
         "seeds": [member.seed for member in runs],
         "digest of alpha": digest_of(*(member.person.alpha for member in runs)),
+        "rules for alpha": [member.person.rule for member in runs],
         "digest of the start": digest_of(*jax.tree.leaves(x0), *jax.tree.leaves(h0)),
         "digest of the method": digest_of(texts, *functions, *leaves),
     }

@@ -20,6 +20,7 @@ from scafflix.methods.method import Method
 from scafflix.personalization import flix
 from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization, check_person
+from scafflix.personalization.rules.choosing import rule_for
 from scafflix.problems.curvature import curvatures, individual_stepsizes
 from scafflix.problems.problem import Problem, check_problem
 from scafflix.theory import Plan
@@ -53,12 +54,24 @@ def check_method(problem: Problem, person: Personalization, method: Method) -> N
             f"The method {method.name} has stepsizes of shape {np.shape(method.gamma)}; it must "
             f"have one for each of the {clients} clients that take part."
         )
+    if person.rule is not None:
+        check_choice(person.rule, method)
+        rule_for(person.rule, problem)
     if method.made_for is None:
         return
     if found := difference(method.made_for, made_for(problem, person)):
         raise ScafflixError(
             f"The method {method.name} was planned for something else: {found}; make it from "
             "plan(problem, person)."
+        )
+
+
+def check_choice(rule: str, method: Method) -> None:
+    """Refuse to mix what is no mixture."""
+    if not method.mixes:
+        raise ScafflixError(
+            f"alpha is {rule!r}, which mixes the global model with the clients' own at the end, "
+            f"but with {method.name} clients take home models that it made; give alpha a number."
         )
 
 

@@ -10,9 +10,11 @@ from jax.tree_util import keystr
 from numpy.typing import NDArray
 
 from scafflix.core.store import Store
+from scafflix.core.types import Floats
 from scafflix.core.vector import Vector
 from scafflix.methods.method import Client, Method
 from scafflix.models.network import Params
+from scafflix.personalization.mixing import mixture
 from scafflix.personalization.personalize import Personalization
 from scafflix.problems.problem import Problem
 
@@ -51,6 +53,15 @@ def models_of(
         made = jax.tree.map(_put(some), models["local"], made)
     models["personal"] = jax.tree.map(np.asarray, made)
     return models
+
+
+def mixtures(alpha: Floats, x: Params, stars: Params) -> Params:
+    """alpha_i x + (1 - alpha_i) x_i* of every client, with alpha_i of its own choice."""
+
+    def mixed(leaf: Any, star: Any) -> NDArray[Any]:
+        return np.asarray(mixture(alpha.astype(star.dtype), np.asarray(leaf), star))
+
+    return jax.tree.map(mixed, x, stars)
 
 
 def _put(places: NDArray[np.int64]) -> Any:

@@ -1,0 +1,121 @@
+"""Every client its alpha_i, once x is there."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scafflix.core.errors import ScafflixWarning
+from scafflix.core.types import Floats
+from scafflix.personalization.rules import blending, james_stein, loo, validation
+from scafflix.personalization.rules.contract import GRID, Decision, Evidence, Rule
+from scafflix.personalization.rules.influence import LARGEST
+from scafflix.problems.problem import Problem
+
+ONE_CLASS = "one class: it judges by that alone"
+NAMED = 3  # clients that a warning names
+_TAUGHT = "it takes what the others' mean curve says"
+_ONE_EXAMPLE = "too few examples to leave one out"
+
+LOO = Rule("loo", loo.check, f"{_ONE_EXAMPLE}: {_TAUGHT}", loo.evidence, blending.blended)
+VALIDATION = Rule(
+    "validation",
+    validation.check,
+    f"no validation examples: {_TAUGHT}",
+    validation.evidence,
+    blending.blended,
+)
+JAMES_STEIN = Rule(
+    "james-stein",
+    james_stein.check,
+    "one example: it keeps its own model",
+    james_stein.evidence,
+    james_stein.decide,
+)
+
+
+class Choice(NamedTuple):
+    """What every client chose, by what, and what it expects of it."""
+
+    rule: str
+    alpha: Floats  # [clients]
+    gain: Floats  # [clients], of the loss: what alpha_i is expected to save, against alpha = 0
+    own: Floats  # [clients, alphas], each client's own curve; NaN of one that knows nothing
+    expected: Floats  # [clients, alphas], the curve that it went by, counted from alpha = 0
+    note: NDArray[np.str_]  # [clients], where something was missing: what, and what was done
+
+    @property
+    def curves(self) -> dict[str, Floats]:
+        """The curves, and at which alpha their points are."""
+        return {"alpha": GRID, "own": self.own, "expected": self.expected}
+
+
+def rule_for(word: str, problem: Problem) -> Rule:
+    """The rule that a word names on this problem; refuse one that cannot serve it.
+
+    `auto` is leave-one-out; where there is no Hessian, or none that fits, the validation part.
+    """
+    if word == "auto":
+        word = "loo" if fits(problem) or problem.federation.validation is None else "validation"
+        word = word if problem.linear else "validation"
+    if word == "common":
+        return _common(LOO if problem.linear else VALIDATION, problem)
+    rule = {rule.name: rule for rule in (LOO, VALIDATION, JAMES_STEIN)}[word]
+    rule.check(problem)
+    return rule
+
+
+def _common(judge: Rule, problem: Problem) -> Rule:
+    judge.check(problem)
+    return judge._replace(name="common", decide=blending.pooled)
+
+
+def fits(problem: Problem) -> bool:
+    """Whether leave-one-out can be had at a bearable cost."""
+    return problem.linear and problem.size <= LARGEST
+
+
+def choose(problem: Problem, word: str, x_star: Any, x: Any) -> Choice:
+    """alpha_i of every client for the mixture of its x_i* with this x."""
+    rule = rule_for(word, problem)
+    evidence = rule.evidence(problem, x_star, x)
+    made = rule.decide(evidence)
+    note = np.where(_one_class(problem), ONE_CLASS, "")
+    note = np.where(evidence.known, note, rule.ignorant)
+    _warn(problem, rule, note)
+    return choice(rule.name, evidence, made, note)
+
+
+def choice(rule: str, evidence: Evidence, made: Decision, note: NDArray[np.str_]) -> Choice:
+    """A decision, and what it was expected to gain."""
+    expected = made.curves - made.curves[:, :1]
+    at = [np.interp(a, GRID, curve) for a, curve in zip(made.alpha, expected, strict=True)]
+    gain = np.where(made.alpha > 0, -np.array(at), 0.0)
+    return Choice(rule, made.alpha, gain, evidence.curves, expected, note)
+
+
+def _one_class(problem: Problem) -> NDArray[np.bool_]:
+    """The clients whose training examples are all of one class."""
+    train, labels = problem.federation.train, problem.labels["train"]
+    if problem.linear and not problem.targets.classes:
+        return np.zeros(problem.n, bool)
+    flat = labels.reshape(len(labels), -1)
+    first = train.offsets[:-1]
+    low = np.minimum.reduceat(flat.min(axis=1), first)
+    return np.asarray(low == np.maximum.reduceat(flat.max(axis=1), first))
+
+
+def _warn(problem: Problem, rule: Rule, note: NDArray[np.str_]) -> None:
+    """One sentence about the clients that lacked something."""
+    kinds = [kind for kind in dict.fromkeys(note.tolist()) if kind]
+    if not kinds:
+        return
+    words = []
+    for kind in kinds:
+        names = [problem.federation.clients[i] for i in np.flatnonzero(note == kind)]
+        shown = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+        words.append(f"{len(names)} of {problem.n} clients ({shown}) had {kind}")
+    warnings.warn(f"alpha by {rule.name}: {'; '.join(words)}.", ScafflixWarning, stacklevel=2)
