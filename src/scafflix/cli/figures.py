@@ -18,7 +18,7 @@ def reproduce(job: Job, name: str, scale: str | None, changes: dict[str, str]) -
     """A figure by its name."""
     convex = {"fig1": _fig1, "triple": _triple}
     if name not in convex:
-        _networks(job, name, Scale(scale or Scale.laptop), changes)
+        _tuned(job, name, Scale(scale or Scale.laptop), changes)
         return
     if scale is not None:
         raise ScafflixError(f"{name} has one scale; leave it out, and change keys with --set.")
@@ -30,12 +30,20 @@ def reproduce(job: Job, name: str, scale: str | None, changes: dict[str, str]) -
     wrote("figure", job.folder / f"{name}.png")
 
 
-def _networks(job: Job, name: str, scale: Scale, changes: dict[str, str]) -> None:
+def _tuned(job: Job, name: str, scale: Scale, changes: dict[str, str]) -> None:
     with progress(name) as (report,):
         panels = reproduction.reproduce(name, scale, changes, report, job.checkpoints)
     # drawing takes a second to import: only once there is something to draw
-    from scafflix.report import accuracy, figures
+    from scafflix.report import accuracy, figures, rivals
 
+    if name == "rivals":
+        with job.output() as aside:
+            figures.save(rivals.figure(panels), aside, name)
+            rivals.write(panels, aside, name)
+        for panel in panels:
+            show(rivals.table(panel))
+        wrote("figure", job.folder / f"{name}.png")
+        return
     with job.output() as aside:
         figures.save(accuracy.figure(panels), aside, name)
         accuracy.write_csv(panels, aside / f"{name}.csv")

@@ -131,12 +131,13 @@ class FigureName(StrEnum):
     warm = "warm"
     pace = "pace"
     triple = "triple"
+    rivals = "rivals"
 
 
 def reproduce(
     figure: Annotated[
         FigureName,
-        typer.Argument(help="A figure of the paper, or one of our own: warm, pace, triple."),
+        typer.Argument(help="A figure of the paper, or one of ours: warm, pace, triple, rivals."),
     ],
     scale: Annotated[
         Scale | None,
