@@ -26,7 +26,7 @@ from scafflix.problems.evaluation import ALONE, Scores, evaluate, over_examples
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
 from scafflix.record import Record
-from scafflix.simulate.taken_home import models_of, named
+from scafflix.simulate.taken_home import End, models_of, named
 
 KINDS = ("local", "global", "personal")
 KEEP = ("personal", "global", "none")
@@ -117,7 +117,8 @@ def record(problem: Problem, member: Run, outcome: Outcome, wanted: Wanted) -> R
 
 
 def _models_of(problem: Problem, member: Run, outcome: Outcome) -> dict[str, Any]:
-    return models_of(problem, member.person, member.method, outcome.x, outcome.states)
+    end = End(outcome.x, outcome.states, member.seed, len(outcome.local_steps) - 1)
+    return models_of(problem, member.person, member.method, end)
 
 
 def _asked(problem: Problem, member: Run, outcome: Outcome, metrics: Columns) -> dict[str, Any]:
