@@ -2,8 +2,9 @@
 
 Its states do not start at zero, two points go down and two come up, a client goes on from a point
 of its own, asks about two points on one sample, stops by itself in a way of its own, weighs by its
-examples, and takes home a model of its own; messages are changed on their way, by what the clients
-of a round draw together and alone, and so are states; the server makes steps of its own.
+examples, and takes home a model of its own after steps that it makes by itself; messages are
+changed on their way, by what the clients of a round draw together and alone, and so are states;
+the server makes steps of its own.
 """
 
 from __future__ import annotations
@@ -104,6 +105,10 @@ def personal(client: Client, state: State, x: Point) -> Point:
     return mix(client.alpha, x, state.v)
 
 
+def tune(pull: Number, client: Client, state: State, x: Point, g: Point) -> Point:
+    return x - (0.5 * client.gamma) * g - pull * (x - state.c)
+
+
 def own_steps(client: Client, steps: Number, uniform: Number) -> Number:
     return np.ceil(uniform * (steps + 1))
 
@@ -144,6 +149,8 @@ def made_up(plan: Plan, p: float = 0.4, pull: float = 0.05) -> Method:
         combine=Partial(combine),
         commit=Partial(commit),
         personal=Partial(personal),
+        tune=Partial(tune, pull),
+        tuning_steps=3,
         local_steps=Partial(geometric, p),
         own_steps=Partial(own_steps),
         stop=Partial(stop),

@@ -23,6 +23,7 @@ from scafflix.algorithm import Round
 from scafflix.core.vector import Vector
 from scafflix.methods import METHODS, Client, Method
 from scafflix.simulate import cohorts as training
+from scafflix.simulate.taken_home import End, models_of
 
 pytestmark = pytest.mark.usefixtures("float64")  # for what compressors draw
 
@@ -91,7 +92,10 @@ def test_all_clients_and_runs_in_one_program_equal_it(
     )
     np.testing.assert_allclose(record.models["global"], made.server.x, rtol=1e-9, atol=1e-10)
     for i, client in enumerate(one_by_one(clients, stars)):
-        home = method.personal(client, made.states[i], made.server.x)
+        g = case.functions[i].gradient
+        home = algorithm.take_home(
+            method, client, made.states[i], made.server.x, lambda x, k, g=g: g(x)
+        )
         np.testing.assert_allclose(record.models["personal"][i], home, rtol=1e-9, atol=1e-10)
     assert np.abs(made.server.x - 1).max() > 1e-2
 
@@ -115,8 +119,8 @@ def test_rounds_of_sampled_clients_of_a_linear_model_equal_it(
     )
     np.testing.assert_allclose(record.models["global"], made.server.x, rtol=1e-10, atol=1e-10)
     homes = [
-        method.personal(client, state, made.server.x)
-        for client, state in zip(each, made.states, strict=True)
+        algorithm.take_home(method, client, state, made.server.x, lambda x, k, f=f: f.gradient(x))
+        for client, state, f in zip(each, made.states, case.functions, strict=True)
     ]
     np.testing.assert_allclose(record.models["personal"], homes, rtol=1e-10, atol=1e-10)
 
@@ -209,6 +213,14 @@ def test_rounds_of_sampled_clients_equal_it(make: Callable[..., Method]) -> None
         for i in range(len(alpha)):
             found = miniature.flat(trained.states.read(np.array([i])))
             np.testing.assert_allclose(found, miniature.flat(made.states[i]), **close)
+    end = End(trained.x, trained.states, seed, rounds)
+    homes = models_of(small, miniature.person(small, alpha, stars), method, end)["personal"]
+    for i, client in enumerate(one_by_one(clients, points)):
+        home = algorithm.take_home(
+            method, client, made.states[i], made.server.x, lambda x, k, i=i: gradient(i, 0, x, k)
+        )
+        mine = miniature.flat(jax.tree.map(lambda leaf, i=i: leaf[i], homes))
+        np.testing.assert_allclose(mine, miniature.flat(home.tree), **close)
 
 
 def softmax_gradient(small: Any, i: int, params: Any) -> Any:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from scafflix.methods.fedavg import fedavg
     from scafflix.methods.feddyn import feddyn
     from scafflix.methods.fedprox import fedprox
+    from scafflix.methods.finetuning import finetuning
     from scafflix.methods.gd import gd
     from scafflix.methods.gradskip import gradskip
     from scafflix.methods.i_scaffnew import i_scaffnew
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from scafflix.methods.locodl import locodl
     from scafflix.methods.mr_mtl import mr_mtl
     from scafflix.methods.nesterov import nesterov
+    from scafflix.methods.per_fedavg import per_fedavg
     from scafflix.methods.pfedme import pfedme
     from scafflix.methods.scafflix import scafflix
     from scafflix.methods.scaffnew import scaffnew
@@ -57,8 +59,9 @@ else:
             "core.machine": ["use_all_cores"],
             "methods": [
                 "METHODS", "apfl", "compressed_scaffnew", "ditto", "fedavg", "feddyn", "fedprox",
-                "gd", "gradskip", "i_scaffnew", "l2gd", "locodl", "mr_mtl", "nesterov", "pfedme",
-                "scafflix", "scaffnew", "scaffold", "sgd", "tamuna",
+                "finetuning", "gd", "gradskip", "i_scaffnew", "l2gd", "locodl", "mr_mtl",
+                "nesterov", "per_fedavg", "pfedme", "scafflix", "scaffnew", "scaffold", "sgd",
+                "tamuna",
             ],
             "personalization.optima": ["Recipe"],
             "personalization.personalize": ["Personalization", "Start", "personalize"],
@@ -88,6 +91,7 @@ __all__ = [
     "fedavg",
     "feddyn",
     "fedprox",
+    "finetuning",
     "gd",
     "gradients",
     "gradskip",
@@ -97,6 +101,7 @@ __all__ = [
     "models",
     "mr_mtl",
     "nesterov",
+    "per_fedavg",
     "personalize",
     "pfedme",
     "plan",

@@ -48,6 +48,7 @@ from scafflix.personalization.personalize import Start
 from scafflix.record import Record
 from scafflix.simulate.cohorts import train
 from scafflix.simulate.schedule import Schedule
+from scafflix.simulate.taken_home import End, models_of, named
 from scafflix.theory import without_theory
 
 ROUNDS = 20
@@ -84,7 +85,7 @@ def test_every_convex_model_deployed_makes_the_models_of_the_simulator(
     assert np.abs(server.x[0] - simulated.models["global"]).max() < 1e-6
 
 
-@pytest.mark.parametrize("name", ["scafflix", "sgd"])
+@pytest.mark.parametrize("name", ["scafflix", "sgd", "finetuning"])
 def test_minibatches_are_those_of_the_simulator(name: str, tmp_path: Path) -> None:
     case, gradient = cases.case("logistic"), Minibatch(4)
     method = METHODS[name](sx.plan(case.problem, case.person, gradient=gradient))
@@ -97,6 +98,9 @@ def test_minibatches_are_those_of_the_simulator(name: str, tmp_path: Path) -> No
     server = ServerCore(tmp_path, roster, deployed, start.tree, settings)
     serve(server, Direct(hospitals))
     assert np.abs(server.x[0] - simulated.models["global"]).max() < 1e-6
+    for i, hospital in enumerate(hospitals.values()):
+        kept = load_file(hospital.core.model_path(server.run))["model"]
+        assert np.abs(kept - simulated.models["personal"][i]).max() < 1e-6
 
 
 def test_a_deployed_run_leaves_a_record_that_can_be_read(tmp_path: Path) -> None:
@@ -145,7 +149,13 @@ def test_cohorts_make_the_points_of_algorithm_1(name: str, tmp_path: Path) -> No
         assert (mine is None) == (theirs is None)
         if mine is not None:
             np.testing.assert_allclose(flat(mine), flat(theirs), atol=1e-9)
-        home = method.personal(clients[i], made.states[i], made.server.x)
+        home = algorithm.take_home(
+            method,
+            clients[i],
+            made.states[i],
+            made.server.x,
+            lambda x, k, i=i: LEARNERS[i].gradient(x, nowhere),
+        )
         kept = load_file(hospital.core.model_path(server.run))
         np.testing.assert_allclose(flat(list(kept.values())), flat(home), atol=1e-9)
 
@@ -162,7 +172,9 @@ def _network_federation() -> sx.data.Federation:
     return sx.data.from_clients(parts)
 
 
-@pytest.mark.parametrize(("name", "batch"), [("scafflix", 5), ("fedavg", 5), ("i_scaffnew", None)])
+@pytest.mark.parametrize(
+    ("name", "batch"), [("scafflix", 5), ("finetuning", 5), ("i_scaffnew", None)]
+)
 def test_a_network_with_cohorts_deployed_makes_the_models_of_the_simulator(
     name: str, batch: int | None, tmp_path: Path
 ) -> None:
@@ -209,6 +221,11 @@ def test_a_network_with_cohorts_deployed_makes_the_models_of_the_simulator(
         assert mine.dtype == np.float32
         # rounding: 1e-7 a step, which control variates remember
         assert np.abs(mine - np.asarray(theirs)).max() < 1e-5
+    homes = models_of(whole, person, method, End(trained.x, trained.states, 3, ROUNDS))["personal"]
+    for i, hospital in enumerate(hospitals.values()):
+        kept = load_file(hospital.core.model_path(server.run))
+        for key, theirs in named("", homes).items():
+            assert np.abs(kept[key[1:]] - theirs[i]).max() < 1e-5
 
 
 def test_a_network_without_stepsize_is_refused_in_one_sentence() -> None:

@@ -70,8 +70,10 @@ def two_rounds(
             for client, state in zip(clients, made.states, strict=True)
         ]
         homes = [
-            method.personal(client, state, made.server.x)
-            for client, state in zip(clients, made.states, strict=True)
+            algorithm.take_home(
+                method, client, state, made.server.x, lambda x, k, i=i: wrap(gradients[i])
+            )
+            for i, (client, state) in enumerate(zip(clients, made.states, strict=True))
         ]
         sent = method.broadcast(made.server)
         seen += [made.server.x, *sent, *homes, *(h for h in controls if h is not None)]

@@ -184,8 +184,9 @@ class ClientCore:
         client_state.save(self._path(message.run), kept, self.hook)
         return self._upload(message, kept, pending)
 
-    def _gradient(self, message: Train, points: Points, step: int) -> Points:
-        """Line 8: gradients at one or several points, on the same sample."""
+    def _gradient(self, message: Train | Evaluate, points: Points, step: int) -> Points:
+        """Line 8: gradients at one or several points, on the same sample. At the end of a run it
+        is one of the round that would come next."""
         place = Place(
             seed=message.seed,
             round=message.round,
@@ -240,7 +241,8 @@ class ClientCore:
         if kept.pending is None or kept.pending.round < message.round:
             kept = self._settle(message, kept, method, client)
             client_state.save(self._path(message.run), kept, self.hook)
-        x_tilde = method.personal(client, kept.state, Vector(message.point))
+        x, gradient = Vector(message.point), partial(self._gradient, message)
+        x_tilde = algorithm.take_home(method, client, kept.state, x, gradient)
         self._take_home(x_tilde, message.run, message.round)
         return Evaluation(
             run=message.run,

@@ -100,7 +100,10 @@ class Evaluate(NamedTuple):
     run: str
     epoch: int
     round: int  # the number of closed rounds
+    iteration: int  # local steps in them
+    number: int  # the client's number, which its random stream depends on
     clients: int
+    seed: int
     method: str
     settings: str
     gamma: float

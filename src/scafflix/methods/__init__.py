@@ -13,6 +13,7 @@ from scafflix.methods.ditto import ditto
 from scafflix.methods.fedavg import fedavg
 from scafflix.methods.feddyn import feddyn
 from scafflix.methods.fedprox import fedprox
+from scafflix.methods.finetuning import finetuning
 from scafflix.methods.gd import gd
 from scafflix.methods.gradskip import gradskip
 from scafflix.methods.i_scaffnew import i_scaffnew
@@ -21,6 +22,7 @@ from scafflix.methods.locodl import locodl
 from scafflix.methods.method import Client, Method
 from scafflix.methods.mr_mtl import mr_mtl
 from scafflix.methods.nesterov import nesterov
+from scafflix.methods.per_fedavg import per_fedavg
 from scafflix.methods.pfedme import pfedme
 from scafflix.methods.scafflix import scafflix
 from scafflix.methods.scaffnew import scaffnew
@@ -35,6 +37,7 @@ METHODS: dict[str, Callable[..., Method]] = {
         *(compressed_scaffnew, tamuna, locodl),  # and compressed messages
         *(gd, sgd, nesterov, fedavg, fedprox),
         *(ditto, mr_mtl, pfedme, apfl, l2gd),  # with a model of each client's own
+        *(finetuning, per_fedavg),  # which each makes at the end
     )
 }
 
@@ -79,6 +82,7 @@ __all__ = [
     "feddyn",
     "fedprox",
     "find",
+    "finetuning",
     "gd",
     "gradskip",
     "i_scaffnew",
@@ -87,6 +91,7 @@ __all__ = [
     "mr_mtl",
     "nesterov",
     "parameters",
+    "per_fedavg",
     "pfedme",
     "scafflix",
     "scaffnew",

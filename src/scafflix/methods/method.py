@@ -233,6 +233,10 @@ class Method:
     commit: Callable[[Client, State, Any, Local, Any, Number], State] = Partial(change_nothing)
     # (client, state, x) -> the model that the client takes home
     personal: Callable[[Client, State, Point], Point] = Partial(take_mixture)
+    # (client, state, x, g) -> x: a step that a client makes by itself from the final x before it
+    # takes it home, with g at what it would take home now; None: it makes none
+    tune: Callable[[Client, State, Point, Point], Point] | None = None
+    tuning_steps: Any = 0  # how many of these
     # uniform numbers in (0, 1] -> K, the local steps of as many rounds
     local_steps: Callable[[Number], Number] = Partial(once)
     # (all clients, K, a uniform number of each) -> K_i: where each stops by itself, and with more
@@ -250,7 +254,8 @@ class Method:
     @property
     def mixes(self) -> bool:
         """Whether clients take home the mixture, whatever they remember."""
-        return isinstance(self.personal, Partial) and self.personal.func is take_mixture
+        mixture = isinstance(self.personal, Partial) and self.personal.func is take_mixture
+        return mixture and self.tune is None
 
 
 # settings are there as leaves already, in the functions; and a plan for other data or another

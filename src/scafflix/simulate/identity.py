@@ -51,6 +51,8 @@ def _functions_of(method: Method, x0: Any) -> list[Any]:
         server, after = algorithm.communicate(method, server, 3, message, 0.5)
         state = method.commit(client, state, sent, local, after, 2)
         home = method.personal(client, state, server.x)
+        if method.tune is not None:
+            home = method.personal(client, state, method.tune(client, state, server.x, home))
         return weight, after, state, home, method.controls(client, state)
 
     program, held = program_of(one_round, x0)

@@ -147,7 +147,7 @@ def _communicate(
     return Carry(local, states, server, carry.iteration + 1, carry.round + 1, next_steps)
 
 
-def _client_keys(key: Array, round: Array, numbers: Array, step: Array) -> Array:
+def client_keys(key: Array, round: Array, numbers: Array, step: Array) -> Array:
     """From which each client draws in one step: by the seed, the round, the client, the step."""
     key = jax.random.fold_in(key, round)
     return jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, number), step))(
@@ -190,7 +190,7 @@ def advance(
         carry, models, psis = state
         slot = carry.round - first
         K = steps.at[everyone, slot].get(mode="clip")
-        keys = jax.vmap(_client_keys)(runs.keys, carry.round, runs.numbers, K - carry.left)
+        keys = jax.vmap(client_keys)(runs.keys, carry.round, runs.numbers, K - carry.left)
         asked = jax.vmap(_asks, (0, EACH, 0))(runs, clients, carry)  # line 7
         g = jax.tree.map(  # line 8: several points on the same sample
             lambda x: Vector(runs.method.gradient.estimate(losses, x.tree, keys)),

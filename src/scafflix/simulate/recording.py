@@ -29,7 +29,7 @@ from scafflix.problems.evaluation import ALONE, Scores, evaluate, over_examples
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
 from scafflix.record import Record
-from scafflix.simulate.taken_home import mixtures, models_of, named
+from scafflix.simulate.taken_home import End, mixtures, models_of, named
 from scafflix.simulate.taking_part import gained
 
 KINDS = ("local", "global", "personal")
@@ -151,7 +151,8 @@ def _of_alpha(member: Run, chosen: Choice | None) -> dict[str, Any] | None:
 def _models_of(
     problem: Problem, member: Run, outcome: Outcome, chosen: Choice | None
 ) -> dict[str, Any]:
-    made = models_of(problem, member.person, member.method, outcome.x, outcome.states)
+    end = End(outcome.x, outcome.states, member.seed, len(outcome.local_steps) - 1)
+    made = models_of(problem, member.person, member.method, end)
     if chosen is not None:
         made["personal"] = mixtures(chosen.alpha, outcome.x, made["local"])
     return made

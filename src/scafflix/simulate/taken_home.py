@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,13 +16,26 @@ from scafflix.methods.method import Client, Method
 from scafflix.models.network import Params
 from scafflix.personalization.mixing import mixture
 from scafflix.personalization.personalize import Personalization
+from scafflix.problems.evaluation import clients_at_once
 from scafflix.problems.problem import Problem
+from scafflix.simulate.planning import participants
+from scafflix.simulate.tuning import Some, tuned
+
+
+class End(NamedTuple):
+    """Where a run ended."""
+
+    x: Params
+    states: Any  # of the clients that take part, stacked, or a store of all; None where none
+    seed: int
+    rounds: int
 
 
 def models_of(
-    problem: Problem, person: Personalization, method: Method, x: Params, ended: Any
+    problem: Problem, person: Personalization, method: Method, end: End
 ) -> dict[str, Any]:
-    """Global, local and personal, in trees; `ended` are the states of the clients."""
+    """Global, local and personal, in trees."""
+    x, ended = end.x, end.states
     models = {"global": x}
     if person.x_star is None and method.mixes:
         return models
@@ -46,9 +59,13 @@ def models_of(
     )
     some = person.active if not method.mixes else everyone  # states are of those who take part
     states = ended.read(some) if isinstance(ended, Store) else ended
-    take = jax.vmap(method.personal, (0, None if method.mixes else 0, None))
+    states = None if method.mixes else states
     chosen = jax.tree.map(lambda leaf: leaf[some], clients)
-    made = take(chosen, None if method.mixes else states, Vector(x)).tree
+    point, axis = Vector(x), None
+    if method.tune is not None:
+        those = Some(chosen, states, some.astype(np.int32))
+        point, axis = Vector(_tuned(problem, person, method, end, those)), 0
+    made = jax.vmap(method.personal, (0, 0, axis))(chosen, states, point).tree
     if len(some) < problem.n:  # the others have x_i*
         made = jax.tree.map(_put(some), models["local"], made)
     models["personal"] = jax.tree.map(np.asarray, made)
@@ -62,6 +79,23 @@ def mixtures(alpha: Floats, x: Params, stars: Params) -> Params:
         return np.asarray(mixture(alpha.astype(star.dtype), np.asarray(leaf), star))
 
     return jax.tree.map(mixed, x, stars)
+
+
+def _tuned(
+    problem: Problem, person: Personalization, method: Method, end: End, those: Some
+) -> Params:
+    """x_i of those who take part, each tuned by itself; of a network, as many at once as when
+    models are evaluated."""
+    place = end.seed, end.rounds
+    if problem.linear:
+        return tuned(participants(problem, person)[0], method, end.x, those, *place)
+    count = len(those.number)
+    at_once, made = clients_at_once(problem, count), []
+    for start in range(0, count, at_once):
+        group = np.resize(np.arange(start, min(start + at_once, count)), at_once)
+        some = jax.tree.map(lambda leaf, group=group: np.asarray(leaf)[group], those)
+        made.append(tuned(problem, method, end.x, some, *place))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *made)
 
 
 def _put(places: NDArray[np.int64]) -> Any:
