@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scafflix.record import Record
 from scafflix.report.figures import Picture
 from scafflix.report.table import Table
-from scafflix.runs.reproduction import Line, Panel, in_words
+from scafflix.runs.reproduction import Line, Panel, Setting, in_words
 
 
 def table(panel: Panel) -> Table:
@@ -53,10 +53,21 @@ def _row(label: str, setting: str, line: Line, kind: str) -> tuple[str, ...]:
 
 def chosen(line: Line) -> str:
     """The settings that validation data chose, the most frequent one with how often."""
-    words = [in_words({k: v for k, v in one.items() if v != "auto"}) for one in line.chosen]
+    words = [_brief(setting) for setting in line.chosen]
     most = max(dict.fromkeys(words), key=words.count)
     often = f" ({words.count(most)} of {len(words)})" if len(set(words)) > 1 else ""
     return f"{most}{often}"
+
+
+def _brief(setting: Setting) -> str:
+    """Without what is left to theory and the name of the method.
+
+    >>> _brief({"method": "ditto:pull=0.1", "stepsize": "auto"})
+    'pull=0.1'
+    """
+    options = str(setting.get("method", "")).partition(":")[2]
+    rest = {name: value for name, value in setting.items() if name != "method" and value != "auto"}
+    return ", ".join(filter(None, [options, in_words(rest)]))
 
 
 def _known(record: Record, column: str) -> NDArray[np.float64]:
