@@ -2,14 +2,16 @@
 
 Its states do not start at zero, two points go down and two come up, a client goes on from a point
 of its own, asks about two points on one sample, stops by itself in a way of its own, weighs by its
-examples, and takes home a model of its own after steps that it makes by itself; messages are
+examples, and takes home a model of its own after steps that it makes by itself, by the number of
+the model's arrays; messages are
 changed on their way, by what the clients of a round draw together and alone, and so are states;
 the server makes steps of its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -128,6 +130,10 @@ class Stretched:
         return 7 * len(jax.tree.leaves(message)) + cohort
 
 
+def fit(method: Method, names: Sequence[str]) -> Method:
+    return replace(method, tuning_steps=1 + len(names))
+
+
 def made_up(plan: Plan, p: float = 0.4, pull: float = 0.05) -> Method:
     return Method(
         name="made_up",
@@ -150,7 +156,7 @@ def made_up(plan: Plan, p: float = 0.4, pull: float = 0.05) -> Method:
         commit=Partial(commit),
         personal=Partial(personal),
         tune=Partial(tune, pull),
-        tuning_steps=3,
+        fit=Partial(fit),
         local_steps=Partial(geometric, p),
         own_steps=Partial(own_steps),
         stop=Partial(stop),

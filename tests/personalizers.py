@@ -85,7 +85,7 @@ def pfedme(rounds: Rounds, w: Point) -> Found:
 def apfl(rounds: Rounds, w: Point) -> Found:
     """Algorithm 1 of Deng et al. (2020), with alpha_i in every step as their rule for it says."""
     gamma, adapt = rounds.step, rounds.settings["adapt"]
-    v, alpha = [w] * rounds.clients, np.full(rounds.clients, float(rounds.settings["own"]))
+    v, alpha = [w] * rounds.clients, np.full(rounds.clients, float(rounds.settings["weight"]))
     for r, cohort in enumerate(rounds.cohorts):
         sent = []
         for i in cohort:
@@ -153,6 +153,35 @@ def per_fedavg(rounds: Rounds, w: Point) -> Found:
     w, last = averaged(halved, w, train), len(rounds.cohorts)
     own = [w - alpha * rounds.gradient(i, last, 0, w) for i in range(rounds.clients)]
     return Found(w, np.array(own))
+
+
+def fedper(rounds: Rounds, x: Point) -> Found:
+    """Algorithms 1 and 2 of Arivazhagan et al. (2019); `own` marks the personalization layers."""
+    return heads(rounds, x, lambda k: 1.0, lambda k: 1.0)
+
+
+def fedrep(rounds: Rounds, x: Point) -> Found:
+    """Algorithm 1 of Collins et al. (2021)."""
+    first = rounds.settings["head_steps"]
+    return heads(rounds, x, lambda k: float(k < first), lambda k: float(k >= first))
+
+
+def heads(
+    rounds: Rounds, x: Point, head: Callable[[int], float], rest: Callable[[int], float]
+) -> Found:
+    """FedAvg of what is not a client's own, with these parts of the stepsize in step k."""
+    mask, own = rounds.settings["own"], [x] * rounds.clients
+    for r, cohort in enumerate(rounds.cohorts):
+        sent = []
+        for i in cohort:
+            x_i = np.where(mask, own[i], x)
+            for k in range(rounds.local_steps[r]):
+                step = rounds.step * np.where(mask, head(k), rest(k))
+                x_i = x_i - step * rounds.gradient(i, r, k, x_i)
+            own[i] = x_i
+            sent.append(x_i)
+        x = np.where(mask, x, sum(sent) / len(sent))
+    return Found(x, np.where(mask, np.array(own), x))
 
 
 # the model of all is not to be FLIX's optimum

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 import miniature
 import reference
 import scafflix as sx
-from cases import ALPHA, ROUNDS, Case
+from cases import ALPHA, ON_LINEAR, ROUNDS, Case
 from executions import schedule, several
 from made_up import init_client, made_up
 from scafflix import algorithm
 from scafflix.algorithm import Round
-from scafflix.core.vector import Vector
+from scafflix.core.vector import Vector, names_of
 from scafflix.methods import METHODS, Client, Method
+from scafflix.methods.method import fitted
 from scafflix.simulate import cohorts as training
 from scafflix.simulate.taken_home import End, models_of
 
@@ -32,6 +33,11 @@ EVERY: dict[str, Callable[..., Method]] = {**METHODS, "made_up": made_up}
 
 @pytest.fixture(params=EVERY)
 def make(request: pytest.FixtureRequest) -> Callable[..., Method]:
+    return EVERY[request.param]
+
+
+@pytest.fixture(params=[*ON_LINEAR, "made_up"])
+def on_linear(request: pytest.FixtureRequest) -> Callable[..., Method]:
     return EVERY[request.param]
 
 
@@ -74,11 +80,12 @@ def test_it_is_algorithm_1_of_the_paper(case: Case) -> None:
 
 
 def test_all_clients_and_runs_in_one_program_equal_it(
-    logistic_case: Case, make: Callable[..., Method]
+    logistic_case: Case, on_linear: Callable[..., Method]
 ) -> None:
     case, seed = logistic_case, 4
-    method = make(case.plan)
+    method = on_linear(case.plan)
     record = sx.run(case.problem, case.person, method, rounds=ROUNDS, seed=seed)
+    method = fitted(method, names_of(case.problem.template))
     counts = case.problem.federation.train.counts
     clients = Client(ALPHA, np.asarray(method.gamma), None, counts, len(ALPHA))
     stars = np.asarray(case.person.x_star)
@@ -101,11 +108,12 @@ def test_all_clients_and_runs_in_one_program_equal_it(
 
 
 def test_rounds_of_sampled_clients_of_a_linear_model_equal_it(
-    logistic_case: Case, make: Callable[..., Method]
+    logistic_case: Case, on_linear: Callable[..., Method]
 ) -> None:
     case, seed = logistic_case, 4
-    method = make(case.plan)
+    method = on_linear(case.plan)
     record = sx.run(case.problem, case.person, method, rounds=ROUNDS, seed=seed, cohort=3)
+    method = fitted(method, names_of(case.problem.template))
     counts = case.problem.federation.train.counts
     clients = Client(ALPHA, np.asarray(method.gamma), None, counts, len(ALPHA))
     each = one_by_one(clients, np.asarray(case.person.x_star))
@@ -184,7 +192,7 @@ def begin_with_nothing(client: Client, x0: Any, h0: Any) -> Any:
 def test_rounds_of_sampled_clients_equal_it(make: Callable[..., Method]) -> None:
     small = miniature.problem((), miniature.L2)
     alpha, gamma, seed, rounds = miniature.ALPHA, miniature.GAMMA, 2, 6
-    method = miniature.method_of(make, alpha, gamma)
+    method = fitted(miniature.method_of(make, alpha, gamma), names_of(small.template))
     stars = miniature.points(small)
     trained = miniature.run(small, method, alpha, stars, rounds=rounds, cohort=3, seed=seed)
     clients = Client(alpha, np.asarray(method.gamma), None, np.array(miniature.TRAIN), len(alpha))

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from scafflix.methods.compressed_scaffnew import compressed_scaffnew
     from scafflix.methods.ditto import ditto
     from scafflix.methods.fedavg import fedavg
+    from scafflix.methods.fedbn import fedbn
     from scafflix.methods.feddyn import feddyn
+    from scafflix.methods.fedper import fedper
     from scafflix.methods.fedprox import fedprox
+    from scafflix.methods.fedrep import fedrep
     from scafflix.methods.finetuning import finetuning
     from scafflix.methods.gd import gd
     from scafflix.methods.gradskip import gradskip
@@ -58,10 +61,10 @@ else:
             "core.errors": ["ScafflixError", "ScafflixWarning"],
             "core.machine": ["use_all_cores"],
             "methods": [
-                "METHODS", "apfl", "compressed_scaffnew", "ditto", "fedavg", "feddyn", "fedprox",
-                "finetuning", "gd", "gradskip", "i_scaffnew", "l2gd", "locodl", "mr_mtl",
-                "nesterov", "per_fedavg", "pfedme", "scafflix", "scaffnew", "scaffold", "sgd",
-                "tamuna",
+                "METHODS", "apfl", "compressed_scaffnew", "ditto", "fedavg", "fedbn", "feddyn",
+                "fedper", "fedprox", "fedrep", "finetuning", "gd", "gradskip", "i_scaffnew",
+                "l2gd", "locodl", "mr_mtl", "nesterov", "per_fedavg", "pfedme", "scafflix",
+                "scaffnew", "scaffold", "sgd", "tamuna",
             ],
             "personalization.optima": ["Recipe"],
             "personalization.personalize": ["Personalization", "Start", "personalize"],
@@ -89,8 +92,11 @@ __all__ = [
     "data",
     "ditto",
     "fedavg",
+    "fedbn",
     "feddyn",
+    "fedper",
     "fedprox",
+    "fedrep",
     "finetuning",
     "gd",
     "gradients",

@@ -81,7 +81,7 @@ def deploy(config: DeployConfig, nodes: dict[int, dict[str, Any]], folder: Path)
     return grid
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", cases.ON_LINEAR)
 def test_flower_makes_the_models_of_the_simulator(
     name: str, nodes: dict[int, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ from executions import schedule, several
 from made_up import made_up
 from scafflix import algorithm
 from scafflix.core.store import Store
-from scafflix.core.vector import Vector
+from scafflix.core.vector import Vector, names_of
 from scafflix.federate.client import ClientCore
 from scafflix.federate.closing import Farewell
 from scafflix.federate.convex import ConvexLearner
@@ -43,6 +43,7 @@ from scafflix.federate.serving import serve
 from scafflix.federate.settings import Settings
 from scafflix.gradients import Exact, Gradient, Minibatch
 from scafflix.methods import METHODS, Client, parameters
+from scafflix.methods.method import fitted
 from scafflix.models.dense import dense
 from scafflix.personalization.personalize import Start
 from scafflix.record import Record
@@ -127,6 +128,7 @@ def test_cohorts_make_the_points_of_algorithm_1(name: str, tmp_path: Path) -> No
     server = make_server(tmp_path, roster, start, name, make=users, **asked)
     method, n, nowhere = server.method, len(ALPHA), Place(0, 0, 0, 0, 0, 0)
     serve(server, Direct(hospitals))
+    assert method.fit is None
     examples = np.array([learner.examples for learner in LEARNERS])
     everyone = Client(np.array(ALPHA), np.asarray(method.gamma), None, examples, float(n))
     clients = [
@@ -173,7 +175,7 @@ def _network_federation() -> sx.data.Federation:
 
 
 @pytest.mark.parametrize(
-    ("name", "batch"), [("scafflix", 5), ("finetuning", 5), ("i_scaffnew", None)]
+    ("name", "batch"), [("scafflix", 5), ("finetuning", 5), ("i_scaffnew", None), ("fedrep", 5)]
 )
 def test_a_network_with_cohorts_deployed_makes_the_models_of_the_simulator(
     name: str, batch: int | None, tmp_path: Path
@@ -185,7 +187,8 @@ def test_a_network_with_cohorts_deployed_makes_the_models_of_the_simulator(
     plan = without_theory(alpha, np.full(4, 0.1), 0.4, gradient)
     chosen: dict[str, Any] = {"p": 0.4}
     chosen |= {"pace": "actual"} if "pace" in parameters(METHODS[name]) else {}
-    method = METHODS[name](plan, **chosen)
+    chosen |= {"own": "*/bias"} if "own" in parameters(METHODS[name]) else {}
+    method = fitted(METHODS[name](plan, **chosen), names_of(whole.template))
     random = np.random.default_rng(5)
     stars = jax.tree.map(
         lambda leaf: (0.3 * random.normal(size=(4, *leaf.shape))).astype(np.float32),

@@ -22,7 +22,7 @@ UNUSUAL: dict[str, dict[str, Any]] = {
     "ditto": {"p": 0.4, "pull": 0.7},
     "mr_mtl": {"p": 0.4, "pull": 0.7},
     "pfedme": {"p": 0.6, "pull": 2.0, "inner": 3, "beta": 0.8},
-    "apfl": {"p": 0.4, "own": 0.3, "adapt": 20.0},  # so large that some a_i reach 0 or 1
+    "apfl": {"p": 0.4, "weight": 0.3, "adapt": 20.0},  # so large that some a_i reach 0 or 1
     "l2gd": {"p": 0.4, "pull": 0.7},
     "finetuning": {"p": 0.4, "tuning_steps": 7, "tuning_stepsize": 0.3},
     "per_fedavg": {"p": 0.4, "a": 0.4},
@@ -102,14 +102,14 @@ def test_without_a_pull_every_client_trains_alone(logistic_case: Case, name: str
 
 
 def test_apfl_that_takes_nothing_of_its_own_is_fedavg(logistic_case: Case) -> None:
-    record = run(logistic_case, made(logistic_case, "apfl", own=0.0))
+    record = run(logistic_case, made(logistic_case, "apfl", weight=0.0))
     fedavg = run(logistic_case, made(logistic_case, "fedavg")).models["global"]
     np.testing.assert_allclose(record.models["global"], fedavg, **CLOSE)
     np.testing.assert_allclose(homes(record), np.array([fedavg] * len(ALPHA)), **CLOSE)
 
 
 def test_apfl_that_takes_only_its_own_is_local_training(logistic_case: Case) -> None:
-    method = made(logistic_case, "apfl", own=1.0)
+    method = made(logistic_case, "apfl", weight=1.0)
     record = run(logistic_case, method)
     steps = int(record.summary["iterations"])
     np.testing.assert_allclose(homes(record), alone(logistic_case, method, steps), **CLOSE)
@@ -216,7 +216,7 @@ def test_l2gd_comes_as_near_its_optimum_as_its_theorem_says(logistic_case: Case)
         ("mr_mtl", {"pull": float("nan")}, "pull is nan"),
         ("l2gd", {"pull": -1}, "pull is -1"),
         ("l2gd", {"p": 1.0}, "p is 1, with which l2gd makes no gradient step"),
-        ("apfl", {"own": 1.5}, "own is 1.5; it must be between 0 and 1"),
+        ("apfl", {"weight": 1.5}, "weight is 1.5; it must be between 0 and 1"),
         ("apfl", {"adapt": -1}, "adapt is -1"),
         ("pfedme", {"pull": 0}, "pull is 0"),
         ("pfedme", {"inner": 0}, "inner is 0"),

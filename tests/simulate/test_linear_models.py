@@ -13,7 +13,7 @@ from scipy import sparse
 
 import reference
 import scafflix as sx
-from cases import ALPHA, L2, Case, examples
+from cases import ALPHA, L2, ON_LINEAR, Case, examples
 from cases import case as make_case
 from made_up import made_up
 from scafflix import algorithm
@@ -158,7 +158,7 @@ def test_no_certificate_is_given_for_sampled_clients_and_it_says_why(logistic_ca
 
 
 @pytest.mark.parametrize("estimate", [None, Minibatch(4)], ids=["exact", "minibatch"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ON_LINEAR)
 def test_rounds_of_all_clients_are_those_of_the_convex_engine(
     logistic_case: Case, name: str, estimate: Gradient | None
 ) -> None:

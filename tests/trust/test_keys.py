@@ -62,8 +62,8 @@ OTHER: dict[str, Any] = {
     "scale": "maxabs", "intercept": True, "test": 0.3, "validation": 0.3, "min_examples": 20,
     "data_seed": 1, "model": "linear", "l2": 0.5, "smoothness": "bound", "model_seed": 1,
     "rounds": 4, "p": 0.25, "batch": 3, "noise": 0.5, "epsilon": 0.5, "start": "zeros",
-    "h0": "warm", "strict": True, "pace": "actual", "part": "validation", "cohort": 3,
-    "individual": True, "every": 2, "optima": "warm", "optima_stepsize": 0.2,
+    "h0": "warm", "strict": True, "pace": "actual", "own": "*/bias", "part": "validation",
+    "cohort": 3, "individual": True, "every": 2, "optima": "warm", "optima_stepsize": 0.2,
     "optima_batch": 5, "optima_steps": 20, "warmup": 3, "warmup_stepsize": 0.2, "store": "disk",
     "keep": "global", "method": "fedavg", "alpha": 0.25, "stepsize": 0.01, "seed": 1,
 }  # fmt: skip
@@ -112,7 +112,7 @@ def test_a_key_of_other_models_is_refused_whatever_its_value(kind: str, name: st
 def test_the_keys_of_the_issue_are_among_them() -> None:
     unread = {kind: {name for other, name in UNREAD if other == kind} for kind in KINDS}
     of_networks = {"individual", "optima", "optima_stepsize", "optima_batch", "optima_steps"}
-    of_networks |= {"warmup", "warmup_stepsize", "model_seed"}
+    of_networks |= {"warmup", "warmup_stepsize", "model_seed", "own"}
     assert unread["linear"] == {*of_networks, "every", "store"}
     assert unread["sampled"] == of_networks
     of_linear = {"noise", "epsilon", "start", "h0", "strict", "smoothness"}
@@ -123,7 +123,9 @@ def test_the_keys_of_the_issue_are_among_them() -> None:
 @pytest.mark.parametrize("name", PARAMETERS)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_hyperparameter_that_a_method_lacks_is_refused(method: str, name: str) -> None:
-    asked = replace(config("linear", p="auto"), method=method, **{name: OTHER[name]})
+    own = {"own": OTHER["own"]} if "own" in parameters(find(method)) else {}
+    kind = "network" if own or name == "own" else "linear"
+    asked = replace(config(kind, p="auto"), method=method, **{**own, name: OTHER[name]})
     if name in parameters(find(method)):
         refusals.check_keys(asked)
         return
@@ -133,7 +135,8 @@ def test_a_hyperparameter_that_a_method_lacks_is_refused(method: str, name: str)
 
 
 def test_the_methods_without_p_and_pace_are_these() -> None:
-    without = {name: set(PARAMETERS) - set(parameters(METHODS[name])) for name in METHODS}
+    both = {"p", "pace"}
+    without = {name: both - set(parameters(METHODS[name])) for name in METHODS}
     assert without["gd"] == without["sgd"] == without["nesterov"] == {"p", "pace"}
     for name in ("fedavg", "fedprox", "gradskip", "scaffold", "feddyn", "locodl"):
         assert without[name] == {"pace"}
@@ -257,10 +260,12 @@ def test_a_key_of_rounds_of_all_clients_is_refused_with_a_cohort(kind: str, name
 
 @pytest.mark.parametrize(("kind", "name"), READ)
 def test_a_key_that_is_not_refused_changes_the_record(kind: str, name: str) -> None:
-    if kind not in RECORDS:
-        RECORDS[kind] = measured(runner(kind).run(config(kind)))
-    changed = measured(runner(kind).run(config(kind, **{name: OTHER[name]})))
+    method = {"method": "fedper"} if name == "own" else {}
+    case = f"{kind} {method}"
+    if case not in RECORDS:
+        RECORDS[case] = measured(runner(kind).run(config(kind, **method)))
+    changed = measured(runner(kind).run(config(kind, **method, **{name: OTHER[name]})))
     if name in HARMLESS:
-        assert changed == RECORDS[kind]
+        assert changed == RECORDS[case]
     else:
-        assert changed != RECORDS[kind]
+        assert changed != RECORDS[case]

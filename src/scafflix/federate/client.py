@@ -43,9 +43,9 @@ from scafflix.federate.messages import (
     problem_with_arrays,
     receipt_of,
 )
-from scafflix.federate.naming import named, names_of
+from scafflix.federate.naming import first_names, named, names_of
 from scafflix.federate.planning import UsersMethod, own_method
-from scafflix.methods.method import Client, Method, Points, Turn
+from scafflix.methods.method import Client, Method, Points, Turn, fitted
 
 ALONE = "alone"  # the name of the run of a client with alpha_i = 0, which takes part in none
 
@@ -80,6 +80,7 @@ class ClientCore:
         self.users_method = users_method  # a method from outside this package
         self._start = learner.start()
         self.layout = layout_of(self._start.tree)
+        self._names = first_names(names_of(learner, self._start), len(self._start.tree))
         self._double = all(leaf.dtype == np.float64 for leaf in self._start.tree)
         self._x_star: Vector | None = None
 
@@ -316,6 +317,7 @@ class ClientCore:
     def _method(self, message: Train | Evaluate) -> tuple[Method, Client]:
         asked = (message.method, message.settings)
         method = own_method(*asked, self.alpha, message.gamma, self.users_method)
+        method = fitted(method, self._names)
         examples, clients = float(self.examples), float(message.clients)
         return method, Client(self.alpha, message.gamma, self.x_star, examples, clients)
 

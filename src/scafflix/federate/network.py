@@ -9,11 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from jax.tree_util import keystr
 from numpy.typing import NDArray
 
 from scafflix.core.digest import digest_of
-from scafflix.core.vector import Vector
+from scafflix.core.vector import Vector, names_of
 from scafflix.data.federation import Federation
 from scafflix.federate.learner import Place, Scales, client_key, own_gradient
 from scafflix.gradients import Gradient, Minibatch
@@ -79,8 +78,7 @@ class NetworkLearner:
         return _flat(jax.tree.map(lambda leaf: np.asarray(leaf)[0], stacked))
 
     def named(self, point: Vector) -> dict[str, NDArray[Any]]:
-        leaves = jax.tree_util.tree_leaves_with_path(self._tree(point))
-        return {keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+        return dict(zip(names_of(self.problem.template), point.tree, strict=True))
 
     def _tree(self, point: Vector) -> Params:
         return jax.tree.unflatten(self._structure, point.tree)

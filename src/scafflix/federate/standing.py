@@ -18,10 +18,11 @@ from scafflix.federate.files import Moment, ServerFiles
 from scafflix.federate.ledger import Entry, Ledger
 from scafflix.federate.messages import layout_of, problem_with_arrays
 from scafflix.federate.mirroring import Mirrors
+from scafflix.federate.naming import first_names
 from scafflix.federate.planning import settings_text
 from scafflix.federate.roster import Roster
 from scafflix.federate.settings import Settings
-from scafflix.methods.method import Client, Method
+from scafflix.methods.method import Client, Method, fitted
 
 
 class Standing:
@@ -35,6 +36,7 @@ class Standing:
         start: Arrays,
         settings: Settings,
     ) -> None:
+        method = fitted(method, first_names(roster.introductions[0].names, len(start)))
         self.files, self.method, self.settings = files, method, settings
         self.run = roster.run
         self.roster = roster

@@ -11,8 +11,11 @@ from scafflix.methods.apfl import apfl
 from scafflix.methods.compressed_scaffnew import compressed_scaffnew
 from scafflix.methods.ditto import ditto
 from scafflix.methods.fedavg import fedavg
+from scafflix.methods.fedbn import fedbn
 from scafflix.methods.feddyn import feddyn
+from scafflix.methods.fedper import fedper
 from scafflix.methods.fedprox import fedprox
+from scafflix.methods.fedrep import fedrep
 from scafflix.methods.finetuning import finetuning
 from scafflix.methods.gd import gd
 from scafflix.methods.gradskip import gradskip
@@ -38,6 +41,7 @@ METHODS: dict[str, Callable[..., Method]] = {
         *(gd, sgd, nesterov, fedavg, fedprox),
         *(ditto, mr_mtl, pfedme, apfl, l2gd),  # with a model of each client's own
         *(finetuning, per_fedavg),  # which each makes at the end
+        *(fedper, fedrep, fedbn),  # some of whose arrays stay at home
     )
 }
 
@@ -79,8 +83,11 @@ __all__ = [
     "compressed_scaffnew",
     "ditto",
     "fedavg",
+    "fedbn",
     "feddyn",
+    "fedper",
     "fedprox",
+    "fedrep",
     "find",
     "finetuning",
     "gd",

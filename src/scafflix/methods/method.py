@@ -12,8 +12,8 @@ f~_i(x) = f_i(alpha_i x + (1 - alpha_i) x_i*).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -246,6 +246,9 @@ class Method:
     # None: a local_step like the others
     stop: Callable[[Client, State, Any, Local, Points], Local] | None = None
     compressor: Compressor | None = None
+    # (this method, names of the model's arrays) -> the method for such a model, or refuse it;
+    # None: it suits every model as it is
+    fit: Callable[[Method, Sequence[str]], Method] | None = None
     # (client, state) -> h_i, which tends to grad f_i(x~_i*); None for a method without
     controls: Callable[[Client, State], Point | None] = Partial(no_controls)
     # what the plan was made for; None for a method made by hand, which only its shapes tell apart
@@ -267,3 +270,8 @@ jax.tree_util.register_dataclass(
     meta_fields=["name"],
     drop_fields=DROPPED,
 )
+
+
+def fitted(method: Method, names: Sequence[str]) -> Method:
+    """The method for a model whose arrays have these names, in the order of its leaves."""
+    return method if method.fit is None else replace(method.fit(method, names), fit=None)

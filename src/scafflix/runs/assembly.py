@@ -7,11 +7,13 @@ from dataclasses import fields, replace
 from inspect import signature
 from typing import Any
 
+import jax
 import numpy as np
 
 from scafflix import data
 from scafflix.core import specs
 from scafflix.core.errors import ScafflixError
+from scafflix.core.vector import names_of
 from scafflix.data import Federation
 from scafflix.methods import Method, find, parameters
 from scafflix.models import MODELS, NETWORKS, LinearModel, Network, is_network
@@ -176,6 +178,16 @@ def build_model(model: str, federation: Federation) -> LinearModel | Network:
             classes = int(labels.max()) + 1  # whole numbers from 0 keep their meaning
         options |= {"features": federation.dim, "classes": classes}
     return NETWORKS[name](**options)
+
+
+def array_names(model: str) -> tuple[str, ...]:
+    """The names of a model's arrays, whatever the data."""
+    if not is_network(model):
+        return ("",)
+    name, options = network_options(model)
+    sizes = {"features": 1, "classes": 1} if name == "dense" else {}
+    network = NETWORKS[name](**{**sizes, **options})
+    return names_of(jax.eval_shape(network.init, jax.random.key(0)))
 
 
 def check_model(model: str) -> None:

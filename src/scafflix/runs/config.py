@@ -26,7 +26,7 @@ class Scale(StrEnum):
 
 NETWORKS, LINEAR, SAMPLED = "networks", "linear models", "networks and runs with a cohort"
 OPTIMA, WARM = "networks with local optima", "networks with optima warm"
-PARAMETERS = ("p", "pace")  # that some methods have and others do not
+PARAMETERS = ("p", "pace", "own")  # that some methods have and others do not
 
 
 def key(help: str, default: Any = MISSING, only: str | None = None) -> Any:
@@ -94,6 +94,12 @@ class TrainingConfig(ProblemConfig):
         "Control variates advance by p (expected, the paper's), by 1/K (actual) or by the smaller "
         "(cautious); auto: expected, cautious for networks.",
         "auto",
+    )
+    own: str = key(
+        "Arrays that stay at home: patterns of their names, such as 'output/*' (auto: the last "
+        "layer; for fedbn normalizations).",
+        "auto",
+        only=NETWORKS,
     )
     part: str = key("Held-out part to score: test, or validation to leave test alone.", "test")
     cohort: int | None = key("Clients sampled per round (default: all; 10 for networks).", None)

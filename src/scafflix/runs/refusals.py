@@ -21,6 +21,7 @@ from scafflix.core.errors import ScafflixError
 from scafflix.data import Federation
 from scafflix.gradients import Gradient, Noisy, check_batch
 from scafflix.methods import Method, find, parameters
+from scafflix.methods.method import fitted
 from scafflix.models import MODELS, is_network
 from scafflix.personalization.optima import check_validation, checked_recipe
 from scafflix.personalization.personalize import checked_alpha, read_alpha, rule_in
@@ -28,6 +29,7 @@ from scafflix.problems.constants import Constants
 from scafflix.record import check_new_folder
 from scafflix.runs.assembly import (
     alpha_of,
+    array_names,
     check_model,
     make_method,
     network_options,
@@ -93,7 +95,8 @@ def trial(config: RunConfig) -> Method:
     config = resolve(config)
     if is_network(config.model):
         network_options(config.model)
-        return check_network_keys(config)
+        method = check_network_keys(config)
+        return method if method.fit is None else fitted(method, array_names(config.model))
     estimate, one = _check_common(config), np.ones(1)
     if config.l2 == 0 and MODELS[config.model]().curvature[0] == 0:
         raise ScafflixError(
@@ -101,7 +104,7 @@ def trial(config: RunConfig) -> Method:
             "a local optimum may not exist; give l2 > 0."
         )
     advice = theory.advise(one, Constants(one, one / 2, one), estimate, one, 0 * one)
-    return make_method(advice, config)
+    return fitted(make_method(advice, config), array_names(config.model))
 
 
 def check_network_keys(config: RunConfig) -> Method:

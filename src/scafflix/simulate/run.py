@@ -26,7 +26,8 @@ from scafflix.core.errors import ScafflixError
 from scafflix.core.precision import in_float64, precision
 from scafflix.core.progress import Progress, Standing
 from scafflix.core.types import Floats
-from scafflix.methods.method import Method
+from scafflix.core.vector import names_of
+from scafflix.methods.method import Method, fitted
 from scafflix.models.network import Params
 from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization, check_person
@@ -109,6 +110,8 @@ def sweep(
     instance("checkpoints", checkpoints, Checkpoints, "a checkpoint.Checkpoints")
     for member in runs:
         check_method(problem, member.person, member.method)
+    names = names_of(problem.template)
+    runs = [member._replace(method=fitted(member.method, names)) for member in runs]
     asked = {"rounds": rounds, "epsilon": epsilon, "scores": scores, "part": part}
     wanted = Wanted(epsilon or EPSILON, scores, part, keep)
     sampled = cohort is not None and any(cohort != len(one.person.active) for one in runs)

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.tree_util import keystr
 from numpy.typing import NDArray
 
 from scafflix.core.store import Store
 from scafflix.core.types import Floats
-from scafflix.core.vector import Vector
+from scafflix.core.vector import Vector, names_of
 from scafflix.methods.method import Client, Method
 from scafflix.models.network import Params
 from scafflix.personalization.mixing import mixture
@@ -109,9 +108,7 @@ def _put(places: NDArray[np.int64]) -> Any:
 
 def named(kind: str, tree: Params) -> dict[str, NDArray[Any]]:
     """The arrays of a tree under their path, such as `global/conv1/weight`."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    names = [keystr(path, simple=True, separator="/") for path, _ in leaves]
     return {
         f"{kind}/{name}" if name else kind: np.asarray(value)
-        for name, (_, value) in zip(names, leaves, strict=True)
+        for name, value in zip(names_of(tree), jax.tree.leaves(tree), strict=True)
     }
