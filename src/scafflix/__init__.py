@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from scafflix.methods.fedavg import fedavg
     from scafflix.methods.feddyn import feddyn
     from scafflix.methods.fedprox import fedprox
+    from scafflix.methods.five_gcs import five_gcs
     from scafflix.methods.gd import gd
     from scafflix.methods.gradskip import gradskip
     from scafflix.methods.i_scaffnew import i_scaffnew
@@ -57,8 +58,8 @@ else:
             "core.machine": ["use_all_cores"],
             "methods": [
                 "METHODS", "apfl", "compressed_scaffnew", "ditto", "fedavg", "feddyn", "fedprox",
-                "gd", "gradskip", "i_scaffnew", "l2gd", "locodl", "mr_mtl", "nesterov", "pfedme",
-                "scafflix", "scaffnew", "scaffold", "sgd", "tamuna",
+                "five_gcs", "gd", "gradskip", "i_scaffnew", "l2gd", "locodl", "mr_mtl", "nesterov",
+                "pfedme", "scafflix", "scaffnew", "scaffold", "sgd", "tamuna",
             ],
             "personalization.optima": ["Recipe"],
             "personalization.personalize": ["Personalization", "Start", "personalize"],
@@ -88,6 +89,7 @@ __all__ = [
     "fedavg",
     "feddyn",
     "fedprox",
+    "five_gcs",
     "gd",
     "gradients",
     "gradskip",

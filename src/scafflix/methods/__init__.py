@@ -13,6 +13,7 @@ from scafflix.methods.ditto import ditto
 from scafflix.methods.fedavg import fedavg
 from scafflix.methods.feddyn import feddyn
 from scafflix.methods.fedprox import fedprox
+from scafflix.methods.five_gcs import five_gcs
 from scafflix.methods.gd import gd
 from scafflix.methods.gradskip import gradskip
 from scafflix.methods.i_scaffnew import i_scaffnew
@@ -31,8 +32,9 @@ from scafflix.methods.tamuna import tamuna
 METHODS: dict[str, Callable[..., Method]] = {
     method.__name__: method
     for method in (
-        *(scafflix, i_scaffnew, scaffnew, gradskip, scaffold, feddyn),  # with control variates
-        *(compressed_scaffnew, tamuna, locodl),  # and compressed messages
+        *(scafflix, i_scaffnew, scaffnew, gradskip),  # with control variates
+        *(scaffold, feddyn, five_gcs),  # and with their mean at the server
+        *(compressed_scaffnew, tamuna, locodl),  # with compressed messages
         *(gd, sgd, nesterov, fedavg, fedprox),
         *(ditto, mr_mtl, pfedme, apfl, l2gd),  # with a model of each client's own
     )
@@ -79,6 +81,7 @@ __all__ = [
     "feddyn",
     "fedprox",
     "find",
+    "five_gcs",
     "gd",
     "gradskip",
     "i_scaffnew",
