@@ -105,6 +105,7 @@ def coin(local_steps: Iterable[int]) -> list[int]:
 
 
 ELSEWHERE = {
+    "five_gcs": "test_five_gcs.py",
     "locodl": "test_locodl.py",
     "tamuna": "test_tamuna.py",
     "compressed_scaffnew": "test_tamuna.py",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scafflix.methods.fedprox import fedprox
     from scafflix.methods.fedrep import fedrep
     from scafflix.methods.finetuning import finetuning
+    from scafflix.methods.five_gcs import five_gcs
     from scafflix.methods.gd import gd
     from scafflix.methods.gradskip import gradskip
     from scafflix.methods.i_scaffnew import i_scaffnew
@@ -62,9 +63,9 @@ else:
             "core.machine": ["use_all_cores"],
             "methods": [
                 "METHODS", "apfl", "compressed_scaffnew", "ditto", "fedavg", "fedbn", "feddyn",
-                "fedper", "fedprox", "fedrep", "finetuning", "gd", "gradskip", "i_scaffnew",
-                "l2gd", "locodl", "mr_mtl", "nesterov", "per_fedavg", "pfedme", "scafflix",
-                "scaffnew", "scaffold", "sgd", "tamuna",
+                "fedper", "fedprox", "fedrep", "finetuning", "five_gcs", "gd", "gradskip",
+                "i_scaffnew", "l2gd", "locodl", "mr_mtl", "nesterov", "per_fedavg", "pfedme",
+                "scafflix", "scaffnew", "scaffold", "sgd", "tamuna",
             ],
             "personalization.optima": ["Recipe"],
             "personalization.personalize": ["Personalization", "Start", "personalize"],
@@ -98,6 +99,7 @@ __all__ = [
     "fedprox",
     "fedrep",
     "finetuning",
+    "five_gcs",
     "gd",
     "gradients",
     "gradskip",

@@ -36,11 +36,15 @@ class Rate(NamedTuple):
     zeta: Any
     factor: Any = 1.0
     noise: Any = 0.0
-    sampled: Any = False  # whether it holds for rounds of some of the clients, too
+    least: Any = math.inf  # clients of a round for which it holds, where not all take part
 
     def bound(self, t: Any, psi0: Any) -> Any:
         """What Psi^t stays under, in expectation."""
         return self.factor * (1 - self.zeta) ** t * psi0 + self.noise
+
+    def covers(self, cohort: int, clients: int) -> bool:
+        """Whether it speaks of rounds of so many of the clients."""
+        return cohort == clients or bool(cohort >= self.least)
 
     def iterations(self, psi0: float, epsilon: float) -> int | None:
         """The first t with bound(t) <= epsilon; None where the guarantee does not get there.

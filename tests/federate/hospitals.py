@@ -160,8 +160,11 @@ def make_server(
     plan = advice([one for one in roster.introductions if one.alpha > 0], Exact())
     make = make or METHODS[name]
     settings = {**({"own": SECOND} if "own" in parameters(make) else {}), **settings}
-    method = make(plan, **{key: settings.pop(key) for key in parameters(make) if key in settings})
-    chosen = Settings(**settings)
+    own = {key: settings[key] for key in parameters(make) if key in settings}
+    method = make(plan, **own)
+    chosen = Settings(
+        **{key: value for key, value in settings.items() if key == "cohort" or key not in own}
+    )
     return ServerCore(folder / "server", roster, method, start.tree, chosen, hook, back_to)
 
 

@@ -17,6 +17,7 @@ from scafflix.methods.fedper import fedper
 from scafflix.methods.fedprox import fedprox
 from scafflix.methods.fedrep import fedrep
 from scafflix.methods.finetuning import finetuning
+from scafflix.methods.five_gcs import five_gcs
 from scafflix.methods.gd import gd
 from scafflix.methods.gradskip import gradskip
 from scafflix.methods.i_scaffnew import i_scaffnew
@@ -36,8 +37,9 @@ from scafflix.methods.tamuna import tamuna
 METHODS: dict[str, Callable[..., Method]] = {
     method.__name__: method
     for method in (
-        *(scafflix, i_scaffnew, scaffnew, gradskip, scaffold, feddyn),  # with control variates
-        *(compressed_scaffnew, tamuna, locodl),  # and compressed messages
+        *(scafflix, i_scaffnew, scaffnew, gradskip),  # with control variates
+        *(scaffold, feddyn, five_gcs),  # and with their mean at the server
+        *(compressed_scaffnew, tamuna, locodl),  # with compressed messages
         *(gd, sgd, nesterov, fedavg, fedprox),
         *(ditto, mr_mtl, pfedme, apfl, l2gd),  # with a model of each client's own
         *(finetuning, per_fedavg),  # which each makes at the end
@@ -90,6 +92,7 @@ __all__ = [
     "fedrep",
     "find",
     "finetuning",
+    "five_gcs",
     "gd",
     "gradskip",
     "i_scaffnew",

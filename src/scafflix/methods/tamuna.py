@@ -137,7 +137,7 @@ def tamuna(
     if plan.exact and pace == "expected" and chi <= (1 + 1e-12) * largest:
         part = chi * (s - 1) / (n - 1) if n > 1 else 1.0
         made = theorem(gamma, p * math.sqrt(part), plan.constants.mu, plan.A, plan.C)
-        rate = made._replace(factor=made.factor / part, sampled=True)
+        rate = made._replace(factor=made.factor / part, least=s)
     mask = Mask(s)
     return Method(
         name="tamuna",

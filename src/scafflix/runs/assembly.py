@@ -105,6 +105,8 @@ def make_method(advice: Plan, config: RunConfig) -> Method:
         for name in PARAMETERS
         if name in known and getattr(config, name) != "auto"
     }
+    if "cohort" in known and config.cohort is not None:
+        options["cohort"] = config.cohort
     if "stepsize" in options and "stepsize" not in signature(make).parameters:
         raise ScafflixError(f"{config.method} takes no stepsize; leave it out.")
     try:
@@ -131,7 +133,7 @@ def _own_options(config: RunConfig, asked: specs.Spec) -> dict[str, Any]:
         if name not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise ScafflixError(f"The method {asked.name} has no {name}; {has}.")
-        if getattr(config, name, "auto") != "auto":
+        if getattr(config, name, None) not in (None, "auto"):
             raise ScafflixError(f"{name} is given twice: as {name}, and in {config.method!r}.")
     return dict(asked.options)
 

@@ -69,15 +69,16 @@ def forecast(config: RunConfig, costs: Costs | None = None) -> Forecast:
     advice = runner.plan(config, person)
     chosen = make_method(advice, config)
     cohort = config.cohort or len(person.active)
-    largest = cohort if costs is not None else None
-    asked = {config.method: chosen} | dict(_rivals(advice, config.method, largest))
+    asked = {config.method: chosen} | dict(
+        _rivals(advice, config.method, cohort, options=costs is not None)
+    )
     epsilon = config.epsilon or EPSILON
     runs = [Run(person, method) for method in asked.values()]
     psi = start_lyapunov(problem, runs, start=config.start, h0=config.h0)
     found = []
     for name, member, psi0 in zip(asked, runs, psi, strict=True):
         method = member.method
-        spoken_of = cohort == len(person.active) or method.rate.sampled
+        spoken_of = method.rate.covers(cohort, len(person.active))
         iterations = predicted_iterations(problem, member, psi0, epsilon) if spoken_of else None
         rounds = None if iterations is None else math.ceil(iterations * method.p)
         bits = message_bits(method, problem.template, cohort)
@@ -100,15 +101,19 @@ def forecast(config: RunConfig, costs: Costs | None = None) -> Forecast:
     return Forecast(epsilon, facts, _quickest(found) if costs is not None else found, found)
 
 
-def _rivals(advice: Plan, chosen: str, largest: int | None) -> Iterator[tuple[str, Method]]:
-    """Every other method, and where options are compared, with s up to the largest."""
+def _rivals(
+    advice: Plan, chosen: str, cohort: int, *, options: bool
+) -> Iterator[tuple[str, Method]]:
+    """Every other method for rounds of so many clients, and where options are compared, with s up
+    to as many."""
     for name, make in METHODS.items():
         tried: list[dict[str, Any]] = [{}]
-        if largest and "s" in parameters(make):
-            tried += [{"s": 2**k} for k in range(2, 1 + int(math.log2(largest)))]
+        if options and "s" in parameters(make):
+            tried += [{"s": 2**k} for k in range(2, 1 + int(math.log2(cohort)))]
+        planned = {"cohort": cohort} if "cohort" in parameters(make) else {}
         for given in tried:
             with suppress(ScafflixError):  # a method that does not take these gradients
-                method = make(advice, **given)
+                method = make(advice, **given, **planned)
                 if written(name, given) != chosen:
                     yield written(name, given), method
 

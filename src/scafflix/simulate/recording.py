@@ -188,7 +188,7 @@ def _metrics(problem: Problem, member: Run, outcome: Outcome) -> Columns:
     messages = rounds * outcome.cohort + active * outcome.first_messages
     before = (0, 0) if start is None else start.bits
     rate = member.method.rate
-    if "lyapunov" in measured and (outcome.cohort == active or rate.sampled):
+    if "lyapunov" in measured and rate.covers(outcome.cohort, active):
         psi0 = outcome.columns["lyapunov"][0]
         measured["lyapunov_bound"] = share * rate.bound(iterations, psi0)
     return {
@@ -216,9 +216,11 @@ def _certificate(
             f"With {method.name} clients take home models of their own; gap and Psi are those of "
             "the global model, about which no theorem speaks."
         )
-    if outcome.cohort < len(active) and not method.rate.sampled:
+    if not method.rate.covers(outcome.cohort, len(active)):
+        least = method.rate.least
+        some = f"at least {least:.0f}" if least < len(active) else f"all {len(active)}"
         return None, (
-            f"The theorem is for rounds of all {len(active)} clients; here {outcome.cohort} "
+            f"The theorem is for rounds of {some} clients; here {outcome.cohort} "
             "take part in a round."
         )
     if not np.isfinite(method.rate.zeta):
@@ -255,7 +257,7 @@ def _summary(
     if problem.linear:
         psi0 = float(outcome.columns["lyapunov"][0])
         iterations = predicted_iterations(problem, member, psi0, wanted.epsilon)
-        spoken_of = outcome.cohort == len(active) or method.rate.sampled
+        spoken_of = method.rate.covers(outcome.cohort, len(active))
         known = {
             "zeta": float(method.rate.zeta),
             "kappa_max": problem.constants.kappa[active].max() if len(active) else None,
