@@ -171,6 +171,8 @@ def test_a_server_that_keeps_the_mean_of_control_variates_keeps_that_of_all(
 ) -> None:
     if not keeps_controls(method) or len(method.init_server(np.ones(SHAPE))) == 1:
         pytest.skip(f"the server of {method.name} keeps the model alone")
+    if method.name == "locodl":
+        pytest.skip("the server of locodl keeps a dual variable of its own: see its tests")
     gradients = points(12, 3)
     clients = [Client(ALPHA[i], np.asarray(method.gamma)[i], np.ones(SHAPE)) for i in range(N)]
     made = algorithm.run(
