@@ -22,6 +22,8 @@ from scafflix.methods import METHODS, Client
 from scafflix.methods.method import fitted
 from scafflix.methods.own import Parts, joined, last_layer
 from scafflix.record import Record
+from scafflix.runs import refusals
+from scafflix.runs.config import RunConfig, build
 from scafflix.theory import without_theory
 from test_algorithm import softmax_gradient
 
@@ -177,3 +179,20 @@ def test_the_last_layer_of_each_network_stays_at_home() -> None:
         assert last_layer(names_of(template)) == last
         method = METHODS["fedper"](without_theory(ONES, GAMMA, 0.3, Exact()))
         assert fitted(method, names_of(template)).settings["own"] == last  # as the record has it
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"model": "cnn", "own": "dense2/*"}, "own is 'dense2/\\*', which matches none"),
+        ({"model": "cnn", "method": "fedper:own=*"}, "which matches all of the arrays conv1/bias"),
+        ({"model": "dense", "method": "fedbn"}, "which matches none"),
+        ({"model": "logistic"}, "this model has one array; take a network"),
+        ({"model": "logistic", "own": "output/*"}, "own is for networks"),
+        ({"model": "cnn", "method": "apfl", "own": "output/*"}, "The method apfl has no own"),
+    ],
+)
+def test_keys_are_refused_before_data_are_read(keys: dict[str, str], words: str) -> None:
+    asked = build(RunConfig, {"data": "nowhere", "method": "fedper", **keys})
+    with pytest.raises(sx.ScafflixError, match=words):
+        refusals.check_keys(asked)

@@ -62,7 +62,7 @@ class Patterns:
             instance("own", self.text, str, "patterns of names of arrays, such as 'output/*'")
 
     def fit(self, method: Method, names: Sequence[str]) -> tuple[Method, Parts]:
-        """The method with its patterns written out, and the arrays that match: some, not all."""
+        """The method with its patterns written out, and the arrays that match, some but not all."""
         if len(names) < 2:
             raise ScafflixError(
                 f"With {method.name} some arrays of a model stay at home, and this model has one "
