@@ -131,18 +131,19 @@ class FigureName(StrEnum):
     warm = "warm"
     pace = "pace"
     triple = "triple"
+    alpha = "alpha"
 
 
 def reproduce(
     figure: Annotated[
         FigureName,
-        typer.Argument(help="A figure of the paper, or one of our own: warm, pace, triple."),
+        typer.Argument(help="A figure of the paper, or one of our own: warm, pace, triple, alpha."),
     ],
     scale: Annotated[
         Scale | None,
         typer.Option(
-            help="A minute, an hour, or as in the paper (default: laptop). fig1 and triple have "
-            "one scale.",
+            help="A minute, an hour, or as in the paper (default: laptop). fig1, triple and "
+            "alpha have one scale.",
         ),
     ] = None,
     assignments: Annotated[
