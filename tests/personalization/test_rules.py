@@ -10,7 +10,7 @@ import reference
 import scafflix as sx
 from cases import L2, Case, examples, problem
 from scafflix.personalization.rules import blending, james_stein, loo, validation
-from scafflix.personalization.rules.choosing import ONE_CLASS, choose, rule_for
+from scafflix.personalization.rules.choosing import FEW_OF_ONE_CLASS, ONE_CLASS, choose, rule_for
 from scafflix.personalization.rules.contract import GRID, Evidence
 
 Floats = NDArray[np.float64]
@@ -111,15 +111,28 @@ def test_the_blend_weighs_a_clients_own_curve_by_its_examples() -> None:
     """Two parabolas and their mean: the least point is a weighted mean of their least points."""
     made = blending.blended(evidence([bowl(0.2), bowl(0.8)], [100, 100]))
     np.testing.assert_allclose(made.alpha, [0.35, 0.65])
-    made = blending.blended(evidence([bowl(0.2), bowl(0.8)], [1e9, 0]))
-    np.testing.assert_allclose(made.alpha, [0.2, 0.5])
+    made = blending.blended(evidence([bowl(0.2), bowl(0.8)], [1e6, 1e6]))
+    np.testing.assert_allclose(made.alpha, [0.2, 0.8])
 
 
-def test_the_blend_needs_only_the_mean_of_the_curves() -> None:
+def test_the_mean_curve_is_read_for_a_clients_own_number_of_examples() -> None:
+    """Of (1/2) (alpha^2 B + (1 - alpha)^2 v/n) the least point is v/(v + n B)."""
+    B, v = 0.3, 9.0
+
+    def curve(n: float) -> Floats:
+        return 0.5 * (GRID**2 * B + (1 - GRID) ** 2 * v / n)
+
+    others = blending.told(evidence([curve(20), curve(60), curve(30)], [20, 60, 30]))
+    for n in (3, 15, 90, 1000):
+        expected = curve(n) - curve(n)[0]
+        np.testing.assert_allclose(blending.for_size(others, np.array([n]))[0], expected)
+
+
+def test_the_blend_needs_only_sums_over_the_others() -> None:
     given = evidence([bowl(0.2), bowl(0.8), bowl(0.6)], [10, 20, 30])
     alone = Evidence(given.curves[1:2], given.weight[1:2])
-    told = blending.blended_with(alone, blending.mean_curve(given))
-    assert told.alpha[0] == blending.blended(given).alpha[1]
+    made = blending.blended_with(alone, blending.told(given))
+    assert made.alpha[0] == blending.blended(given).alpha[1]
 
 
 def test_nobody_takes_what_its_own_evidence_calls_worse_than_its_own_model() -> None:
@@ -135,7 +148,7 @@ def test_nobody_takes_what_its_own_evidence_calls_worse_than_its_own_model() -> 
 
 def test_who_knows_nothing_takes_what_the_others_say_and_nobody_then_moves() -> None:
     unknown = np.full(len(GRID), np.nan)
-    made = blending.blended(evidence([bowl(0.4), bowl(0.6), unknown], [50, 50, 1]))
+    made = blending.blended(evidence([bowl(0.4), bowl(0.6), unknown], [50, 50, 50]))
     assert made.alpha[2] == pytest.approx(0.5)
     assert blending.blended(evidence([unknown, unknown], [1, 1])).alpha.tolist() == [0, 0]
 
@@ -174,9 +187,22 @@ def test_a_client_with_one_example_or_one_class_is_named_in_one_warning() -> Non
         made = choose(small, "loo", stars, np.full(4, 0.2))
     assert len(said) == 1
     assert made.note[0] == ""
-    assert made.note[1] == ONE_CLASS
+    assert made.note[1] == FEW_OF_ONE_CLASS
     assert made.note[2].startswith("too few examples")
     assert "c) had too few" in str(said[0].message)
+
+
+def test_many_examples_of_one_class_are_evidence_and_a_few_are_none() -> None:
+    random = np.random.default_rng(1)
+    features = random.normal(size=(90, 4))
+    labels = (features[:, 0] > 0).astype(int)
+    labels[30:] = 1
+    fed = sx.data.from_arrays(features, labels, np.repeat(["both", "few", "many"], [30, 29, 31]))
+    small = sx.Problem(fed, sx.models.logistic(), l2=0.1)
+    with pytest.warns(sx.ScafflixWarning):
+        made = choose(small, "loo", sx.personalize(small, 1).points, np.full(4, 0.2))
+    assert made.note.tolist() == ["", FEW_OF_ONE_CLASS, ONE_CLASS]
+    assert np.isfinite(made.own).all(axis=1).tolist() == [True, False, True]
 
 
 def test_the_expected_gain_is_what_the_curve_falls_by() -> None:

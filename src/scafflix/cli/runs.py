@@ -132,18 +132,21 @@ class FigureName(StrEnum):
     pace = "pace"
     triple = "triple"
     rivals = "rivals"
+    alpha = "alpha"
 
 
 def reproduce(
     figure: Annotated[
         FigureName,
-        typer.Argument(help="A figure of the paper, or one of ours: warm, pace, triple, rivals."),
+        typer.Argument(
+            help="A figure of the paper, or one of ours: warm, pace, triple, rivals, alpha."
+        ),
     ],
     scale: Annotated[
         Scale | None,
         typer.Option(
-            help="A minute, an hour, or as in the paper (default: laptop). fig1 and triple have "
-            "one scale.",
+            help="A minute, an hour, or as in the paper (default: laptop). fig1, triple and "
+            "alpha have one scale.",
         ),
     ] = None,
     assignments: Annotated[

@@ -174,6 +174,15 @@ class Batch:
             for k, optimum in enumerate(self.optima)
         ]
 
+    def models(self, rounds: int) -> Floats:
+        """x at the start and after each round, `[runs, 1 + rounds, *shape]`."""
+        steps = np.array([schedule(member, 0, rounds) for member in self.runs])
+        own, problem = self._own_steps(steps, 0), self.problem
+        _, models, _ = loop.advance(
+            problem.losses, self.x_star, self.stacked, self._start(), steps, own, 0, rounds
+        )
+        return np.asarray(models)
+
     def _own_steps(self, steps: NDArray[np.int64], first: int) -> NDArray[np.int64] | None:
         """K_i of the clients in the rounds after `first`, where they stop by themselves."""
         if self.runs[0].method.own_steps is None:

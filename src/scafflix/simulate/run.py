@@ -273,6 +273,25 @@ def start_lyapunov(
     return [found[index] for index in range(len(runs))]
 
 
+@in_float64
+def models_by_round(
+    problem: Problem,
+    runs: Sequence[Run],
+    *,
+    rounds: int,
+    start: str | Array = "ones",
+    h0: str | Array = "zero",
+) -> Floats:
+    """x at the start and after each round, `[runs, 1 + rounds, *shape]`, of runs of one kind of
+    method of a linear model, in which all clients take part."""
+    for member in runs:
+        check_method(problem, member.person, member.method)
+    solved = _solve(problem, runs)
+    solutions = [solved[index] for index in range(len(runs))]
+    x0, controls = start_point(start, problem), start_controls(h0, problem)
+    return Batch(problem, runs, solutions, x0, controls).models(check_rounds(rounds))
+
+
 def _solve(problem: Problem, runs: Sequence[Run]) -> dict[int, Optimum]:
     """The FLIX optimum of every run in which somebody takes part, one program for all alpha."""
     together: dict[Any, list[int]] = defaultdict(list)

@@ -15,9 +15,12 @@ from scafflix.personalization.rules.contract import GRID, Decision, Evidence, Ru
 from scafflix.personalization.rules.influence import LARGEST
 from scafflix.problems.problem import Problem
 
+# all of one class: with n of them another may still have a share of 3/n (the rule of three)
+FEW = 30
 ONE_CLASS = "one class: it judges by that alone"
 NAMED = 3  # clients that a warning names
 _TAUGHT = "it takes what the others' mean curve says"
+FEW_OF_ONE_CLASS = f"fewer than {FEW} examples, all of one class: {_TAUGHT}"
 _ONE_EXAMPLE = "too few examples to leave one out"
 
 LOO = Rule("loo", loo.check, f"{_ONE_EXAMPLE}: {_TAUGHT}", loo.evidence, blending.blended)
@@ -81,12 +84,18 @@ def fits(problem: Problem) -> bool:
 def choose(problem: Problem, word: str, x_star: Any, x: Any) -> Choice:
     """alpha_i of every client for the mixture of its x_i* with this x."""
     rule = rule_for(word, problem)
-    evidence = rule.evidence(problem, x_star, x)
-    made = rule.decide(evidence)
-    note = np.where(_one_class(problem), ONE_CLASS, "")
-    note = np.where(evidence.known, note, rule.ignorant)
+    evidence, note = weighed(problem, rule, rule.evidence(problem, x_star, x))
     _warn(problem, rule, note)
-    return choice(rule.name, evidence, made, note)
+    return choice(rule.name, evidence, rule.decide(evidence), note)
+
+
+def weighed(problem: Problem, rule: Rule, evidence: Evidence) -> tuple[Evidence, NDArray[np.str_]]:
+    """Without what a few examples of one class say, and what each client lacked."""
+    one, train = _one_class(problem), problem.federation.train
+    few = one & (train.counts < FEW) & (evidence.alpha is None)
+    note = np.where(one, np.where(few, FEW_OF_ONE_CLASS, ONE_CLASS), "")
+    note = np.where(evidence.known, note, rule.ignorant)
+    return evidence._replace(curves=np.where(few[:, None], np.nan, evidence.curves)), note
 
 
 def choice(rule: str, evidence: Evidence, made: Decision, note: NDArray[np.str_]) -> Choice:
