@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scafflix.methods.ditto import ditto
     from scafflix.methods.fedavg import fedavg
     from scafflix.methods.feddyn import feddyn
+    from scafflix.methods.fedlin import fedlin
     from scafflix.methods.fedprox import fedprox
     from scafflix.methods.five_gcs import five_gcs
     from scafflix.methods.gd import gd
@@ -57,9 +58,9 @@ else:
             "core.errors": ["ScafflixError", "ScafflixWarning"],
             "core.machine": ["use_all_cores"],
             "methods": [
-                "METHODS", "apfl", "compressed_scaffnew", "ditto", "fedavg", "feddyn", "fedprox",
-                "five_gcs", "gd", "gradskip", "i_scaffnew", "l2gd", "locodl", "mr_mtl", "nesterov",
-                "pfedme", "scafflix", "scaffnew", "scaffold", "sgd", "tamuna",
+                "METHODS", "apfl", "compressed_scaffnew", "ditto", "fedavg", "feddyn", "fedlin",
+                "fedprox", "five_gcs", "gd", "gradskip", "i_scaffnew", "l2gd", "locodl", "mr_mtl",
+                "nesterov", "pfedme", "scafflix", "scaffnew", "scaffold", "sgd", "tamuna",
             ],
             "personalization.optima": ["Recipe"],
             "personalization.personalize": ["Personalization", "Start", "personalize"],
@@ -88,6 +89,7 @@ __all__ = [
     "ditto",
     "fedavg",
     "feddyn",
+    "fedlin",
     "fedprox",
     "five_gcs",
     "gd",

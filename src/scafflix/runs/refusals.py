@@ -162,4 +162,5 @@ def _check_common(config: RunConfig) -> Gradient:
 
 
 def _estimate(config: RunConfig) -> Gradient:
-    return gradients.gradient("full" if config.batch == "auto" else config.batch, config.noise)
+    batch = "full" if config.batch == "auto" else config.batch
+    return gradients.gradient(batch, config.noise, config.reduced)

@@ -122,7 +122,9 @@ class Batch:
                 done = course.done
                 stop = min(rounds, done + chunk, trail.next_due(done))
                 began, compiled = time.perf_counter(), COMPILATIONS.seconds
-                steps = np.array([schedule(member, done, capacity) for member in self.runs])
+                steps = np.array(
+                    [steps_of(one.method, one.seed, done, capacity) for one in self.runs]
+                )
                 own = self._own_steps(steps, done)
                 course.carry, models, psi = loop.advance(
                     self.problem.losses,
@@ -281,10 +283,11 @@ def first_chunk(at_once: int, runs: int) -> int:
     return max(1, at_once // runs - 1)
 
 
-def schedule(member: Run, first: int, number: int) -> NDArray[np.int64]:
+def steps_of(method: Method, seed: int, first: int, number: int) -> NDArray[np.int64]:
     """K, the local steps, of the rounds after `first`: from the seed and the round alone, so
     that a server can tell its clients and a run can go on where it stopped."""
-    return member.method.local_steps(streams.uniforms(member.seed, Stream.COIN, first, number))
+    draws = streams.uniforms(seed, Stream.COIN, first, number)
+    return np.asarray(method.local_steps(np.arange(first, first + number), draws))
 
 
 def uniforms(seed: int, round: int, clients: NDArray[np.int64], total: int) -> NDArray[np.float64]:
