@@ -19,7 +19,7 @@ from scafflix.core.precision import in_float64
 from scafflix.core.streams import Stream, key
 from scafflix.methods import METHODS, Client, Method, parameters
 from scafflix.simulate import loop
-from scafflix.simulate.batch import own_steps, schedule, uniforms
+from scafflix.simulate.batch import own_steps, steps_of, uniforms
 from scafflix.simulate.planning import optima
 from scafflix.theory import Plan
 
@@ -137,7 +137,7 @@ def follow(
     snapshots = [_snapshot(*shared, carry)]
     drawn = []
     for done in range(rounds):
-        steps = schedule(sx.Run(person, method, seed), done, ROUNDS)
+        steps = steps_of(method, seed, done, ROUNDS)
         drawn.append(int(steps[0]))
         own = None
         if method.own_steps is not None:

@@ -43,7 +43,7 @@ def federation_of(task: Task) -> Federation:
     return Federation(task.recipe.name, names, Examples(inputs, labels, task.offsets), test)
 
 
-def always(steps: int, uniforms: Any) -> Any:
+def always(steps: int, rounds: Any, uniforms: Any) -> Any:
     return np.full(len(uniforms), steps)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from scafflix.methods.fedavg import fedavg
     from scafflix.methods.fedbn import fedbn
     from scafflix.methods.feddyn import feddyn
+    from scafflix.methods.fedlin import fedlin
     from scafflix.methods.fedper import fedper
     from scafflix.methods.fedprox import fedprox
     from scafflix.methods.fedrep import fedrep
@@ -63,7 +64,7 @@ else:
             "core.machine": ["use_all_cores"],
             "methods": [
                 "METHODS", "apfl", "compressed_scaffnew", "ditto", "fedavg", "fedbn", "feddyn",
-                "fedper", "fedprox", "fedrep", "finetuning", "five_gcs", "gd", "gradskip",
+                "fedlin", "fedper", "fedprox", "fedrep", "finetuning", "five_gcs", "gd", "gradskip",
                 "i_scaffnew", "l2gd", "locodl", "mr_mtl", "nesterov", "per_fedavg", "pfedme",
                 "scafflix", "scaffnew", "scaffold", "sgd", "tamuna",
             ],
@@ -95,6 +96,7 @@ __all__ = [
     "fedavg",
     "fedbn",
     "feddyn",
+    "fedlin",
     "fedper",
     "fedprox",
     "fedrep",

@@ -23,7 +23,7 @@ from scafflix.core.arguments import instance, numbers, real_number, shown
 from scafflix.core.errors import ScafflixError
 from scafflix.core.showing import Shown
 from scafflix.core.types import Floats
-from scafflix.gradients import Exact, Gradient
+from scafflix.gradients import Exact, Gradient, Reduced
 from scafflix.problems.constants import Constants
 
 LEAST_PROBABILITY = 1e-9  # a round of a billion steps
@@ -108,10 +108,18 @@ class Plan(Shown):
         mu = self.constants.mu
         return probability(gamma, mu) if (mu > 0).all() else self.p
 
+    def guarantee(self, gamma: Floats, p: float) -> Rate:
+        """Theorem 1's rate with such stepsizes and p, and with what the gradients remember."""
+        made = theorem(gamma, p, self.constants.mu, self.A, self.C)
+        if not isinstance(self.gradient, Reduced):
+            return made
+        zeta, first = self.gradient.slower(gamma, self.constants)
+        return made._replace(zeta=min(made.zeta, zeta), factor=made.factor * (1 + first))
+
     @property
     def rate(self) -> Rate:
         """What Theorem 1 guarantees with these stepsizes and this p."""
-        return theorem(self.gamma, self.p, self.constants.mu, self.A, self.C)
+        return self.guarantee(self.gamma, self.p)
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -145,8 +145,8 @@ def test_a_compiled_program_serves_all_hyperparameters(name: str, logistic_case:
 
 
 def test_a_round_has_at_least_one_local_step(method: Method) -> None:
-    for uniform in (1e-300, 1e-9, 0.5, 1 - 1e-16):
-        assert int(method.local_steps(uniform)) >= 1
+    for round, uniform in enumerate((1e-300, 1e-9, 0.5, 1 - 1e-16)):
+        assert int(method.local_steps(round, uniform)) >= 1
 
 
 def test_stepsizes_by_default_are_within_what_theory_allows(method: Method) -> None:
@@ -173,18 +173,19 @@ def test_a_server_that_keeps_the_mean_of_control_variates_keeps_that_of_all(
         pytest.skip(f"the server of {method.name} keeps the model alone")
     if method.name == "locodl":
         pytest.skip("the server of locodl keeps a dual variable of its own: see its tests")
-    gradients = points(12, 3)
+    gradients, cohorts = points(12, 3), ((0, 3), (1, 2, 3), (2, 4))
+    steps = method.local_steps(np.arange(3), np.full(3, 0.5))
     clients = [Client(ALPHA[i], np.asarray(method.gamma)[i], np.ones(SHAPE)) for i in range(N)]
     made = algorithm.run(
         method,
         clients,
         np.ones(SHAPE),
         [np.zeros(SHAPE)] * N,
-        lambda i, r, _, k: gradients[4 * r + 2 * k + i % 2],
-        [Round(2, cohort) for cohort in ((0, 3), (1, 2, 3), (2, 4))],
+        lambda i, r, _, k: gradients[(4 * r + 2 * k + i % 2) % 12],
+        [Round(int(K), cohort) for K, cohort in zip(steps, cohorts, strict=True)],
     )
     of_all = [ALPHA[i] * method.controls(clients[i], state) for i, state in enumerate(made.states)]
-    _, kept = made.server
+    _, kept, *_ = made.server
     assert np.abs(kept).max() > 1e-3
     np.testing.assert_allclose(kept, np.mean(of_all, axis=0), rtol=1e-12, atol=1e-13)
 

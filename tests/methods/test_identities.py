@@ -203,6 +203,10 @@ class Reference:
         steps, c0 = [int(K) for K in self.local_steps], self.weight * self.h0
         return self._scaled(reference.scaffold(self.gradients, self.steps, self.x0, c0, steps))
 
+    def fedlin(self) -> Found:
+        steps, c0 = [int(K) for K in self.local_steps], self.weight * self.h0
+        return self._scaled(reference.fedlin(self.gradients, self.steps, self.x0, c0, steps))
+
     def feddyn(self) -> Found:
         steps, h0 = [int(K) for K in self.local_steps], self.weight * self.h0
         return self._scaled(

@@ -18,14 +18,13 @@ from cases import case as make_case
 from made_up import made_up
 from scafflix import algorithm
 from scafflix.algorithm import Round
-from scafflix.core import streams
 from scafflix.core.checkpoint import Checkpoints, Often
 from scafflix.core.errors import ScafflixError
-from scafflix.core.streams import Stream
 from scafflix.gradients import Gradient, Minibatch, Noisy
 from scafflix.methods import METHODS, Client, Method, parameters
 from scafflix.methods.method import PACES
 from scafflix.problems.problem import Problem
+from scafflix.simulate.batch import steps_of
 from scafflix.simulate.cohorts import Trained, cohort_of, train
 from scafflix.simulate.planning import optima, participants
 from scafflix.simulate.schedule import Schedule
@@ -81,7 +80,7 @@ class Course(NamedTuple):
 def by_algorithm_1(small: Case, method: Method) -> Course:
     shape, stars = small.problem.shape, np.asarray(small.person.x_star)
     clients = [Client(a, g, x) for a, g, x in zip(ALPHA, method.gamma, stars, strict=True)]
-    steps = method.local_steps(streams.uniforms(SEED, Stream.COIN, 0, ROUNDS)).tolist()
+    steps = steps_of(method, SEED, 0, ROUNDS).tolist()
     assert len(set(steps)) > 1
     cohorts = [cohort_of(SEED, r, np.arange(N), COHORT).tolist() for r in range(ROUNDS)]
     rounds = [Round(K, cohort) for K, cohort in zip(steps, cohorts, strict=True)]

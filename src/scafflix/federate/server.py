@@ -15,10 +15,9 @@ import jax
 import numpy as np
 
 from scafflix import algorithm
-from scafflix.core import durable, streams
+from scafflix.core import durable
 from scafflix.core.durable import Arrays, Hook
 from scafflix.core.errors import DivergenceError, ScafflixError
-from scafflix.core.streams import Stream
 from scafflix.federate.distance import distance
 from scafflix.federate.files import ServerFiles
 from scafflix.federate.ledger import Entry
@@ -37,7 +36,7 @@ from scafflix.federate.settings import Settings
 from scafflix.federate.standing import Standing
 from scafflix.federate.uploads import Expected, problem_with_upload, weighted_mean
 from scafflix.methods.method import Client, Method
-from scafflix.simulate.batch import own_steps, uniforms
+from scafflix.simulate.batch import own_steps, steps_of, uniforms
 from scafflix.simulate.cohorts import cohort_of
 
 
@@ -81,8 +80,7 @@ class ServerCore(Standing):
     def _open(self) -> None:
         """Draw the steps and the cohort of the round from the seed and the round number only."""
         seed, n = self.settings.seed, len(self.names)
-        drawn = streams.uniforms(seed, Stream.COIN, self.round, 1)
-        self.steps = int(self.method.local_steps(drawn)[0])
+        self.steps = int(steps_of(self.method, seed, self.round, 1)[0])
         chosen = cohort_of(seed, self.round, np.arange(n), self.cohort_size)
         self.cohort = [self.names[k] for k in chosen]
         self.places = {self.names[k]: place for place, k in enumerate(sorted(chosen))}

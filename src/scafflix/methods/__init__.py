@@ -13,6 +13,7 @@ from scafflix.methods.ditto import ditto
 from scafflix.methods.fedavg import fedavg
 from scafflix.methods.fedbn import fedbn
 from scafflix.methods.feddyn import feddyn
+from scafflix.methods.fedlin import fedlin
 from scafflix.methods.fedper import fedper
 from scafflix.methods.fedprox import fedprox
 from scafflix.methods.fedrep import fedrep
@@ -38,7 +39,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     method.__name__: method
     for method in (
         *(scafflix, i_scaffnew, scaffnew, gradskip),  # with control variates
-        *(scaffold, feddyn, five_gcs),  # and with their mean at the server
+        *(scaffold, fedlin, feddyn, five_gcs),  # and with their mean at the server
         *(compressed_scaffnew, tamuna, locodl),  # with compressed messages
         *(gd, sgd, nesterov, fedavg, fedprox),
         *(ditto, mr_mtl, pfedme, apfl, l2gd),  # with a model of each client's own
@@ -46,6 +47,9 @@ METHODS: dict[str, Callable[..., Method]] = {
         *(fedper, fedrep, fedbn),  # some of whose arrays stay at home
     )
 }
+
+# a kind of gradient here, and no method of its own
+PROXSKIP_VR = "scaffnew or scafflix with --batch B --reduced, as any method can be"
 
 
 def find(name: str) -> Callable[..., Method]:
@@ -57,6 +61,8 @@ def find(name: str) -> Callable[..., Method]:
     if ".py:" in name:
         found: Callable[..., Method] = find_function(name, "method")
         return found
+    if name == "proxskip_vr":
+        raise ScafflixError(f"{name} is {PROXSKIP_VR}; give one of these as the method.")
     raise ScafflixError(
         f"method is {name!r}; it must be one of {', '.join(METHODS)}, or FILE.py:FUNCTION."
     )
@@ -87,6 +93,7 @@ __all__ = [
     "fedavg",
     "fedbn",
     "feddyn",
+    "fedlin",
     "fedper",
     "fedprox",
     "fedrep",

@@ -71,9 +71,9 @@ def commit(
     return State(local.head)
 
 
-def after_head(p: Number, head_steps: int, uniform: Number) -> Number:
+def after_head(p: Number, head_steps: int, rounds: Number, uniform: Number) -> Number:
     """The steps of the head, and a geometric number of those of the representation."""
-    return head_steps + geometric(p, uniform)
+    return head_steps + geometric(p, rounds, uniform)
 
 
 def with_head(method: Method, parts: Parts, head_steps: int) -> Method:

@@ -163,7 +163,7 @@ def five_gcs(
     if p is not None or not plan.known:
         p = 1 / round(1 / chosen_probability(p, plan.p))
     if tau is None:
-        if cohort > n:
+        if 1 < n < cohort:
             raise ScafflixError(
                 f"cohort is {cohort}; it must be at most {n}, the clients that take part."
             )

@@ -136,25 +136,25 @@ def no_controls(client: Client, state: State) -> Point | None:
     return None
 
 
-def geometric(p: Number, uniform: Number) -> Number:
+def geometric(p: Number, rounds: Number, uniform: Number) -> Number:
     """K with P(K = k) = p (1 - p)^(k-1): the coin of line 5, flipped until it shows 1.
 
-    >>> [int(geometric(0.5, u)) for u in (0.9, 0.3, 0.1)]
+    >>> [int(geometric(0.5, 0, u)) for u in (0.9, 0.3, 0.1)]
     [1, 2, 4]
     """
     tosses = np.ceil(np.log(uniform) / np.log1p(-min(p, 1 - 1e-15)))
     return np.maximum(1, tosses).astype(int)
 
 
-def once(uniform: Number) -> Number:
+def once(rounds: Number, uniform: Number) -> Number:
     """One step a round."""
     return np.ones_like(uniform, int)
 
 
-def every_time(p: Number, uniform: Number) -> Number:
+def every_time(p: Number, rounds: Number, uniform: Number) -> Number:
     """K = 1/p steps in every round.
 
-    >>> int(every_time(0.25, 0.9))
+    >>> int(every_time(0.25, 0, 0.9))
     4
     """
     return np.full_like(uniform, round(1 / float(p)), int)
@@ -237,8 +237,8 @@ class Method:
     # takes it home, with g at what it would take home now; None: it makes none
     tune: Callable[[Client, State, Point, Point], Point] | None = None
     tuning_steps: Any = 0  # how many of these
-    # uniform numbers in (0, 1] -> K, the local steps of as many rounds
-    local_steps: Callable[[Number], Number] = Partial(once)
+    # (numbers of rounds from 0, as many uniform numbers in (0, 1]) -> K, their local steps
+    local_steps: Callable[[Number, Number], Number] = Partial(once)
     # (all clients, K, a uniform number of each) -> K_i: where each stops by itself, and with more
     # than K it does not; None: all go on to K
     own_steps: Callable[[Client, Number, Number], Number] | None = None

@@ -51,9 +51,9 @@ def upload(client: Client, state: State, sent: Sent, local: Local) -> tuple[Poin
     return local.x, 1.0
 
 
-def pairs(p: Number, uniform: Number) -> Number:
+def pairs(p: Number, rounds: Number, uniform: Number) -> Number:
     """Two gradient steps for each of a geometric number of steps of x_i."""
-    return 2 * geometric(p, uniform)
+    return 2 * geometric(p, rounds, uniform)
 
 
 def per_fedavg(

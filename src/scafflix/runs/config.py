@@ -84,6 +84,11 @@ class TrainingConfig(ProblemConfig):
         "full, or the number of examples in a gradient (auto: full; 20 for networks).", "auto"
     )
     noise: float = key("Standard deviation of noise added to full gradients.", 0.0, only=LINEAR)
+    reduced: bool = key(
+        "Reduce the variance of minibatches (L-SVRG; with scafflix: ProxSkip-VR).",
+        False,
+        only=LINEAR,
+    )
     epsilon: float | None = key("Target for E Psi: stepsizes by Corollary 2.", None, only=LINEAR)
     start: str = key("Starting point: ones or zeros.", "ones", only=LINEAR)
     h0: str = key("Control variates at the start: zero or warm.", "zero", only=LINEAR)

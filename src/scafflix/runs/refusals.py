@@ -187,4 +187,5 @@ def check_alpha(config: RunConfig) -> None:
 
 
 def _estimate(config: RunConfig) -> Gradient:
-    return gradients.gradient("full" if config.batch == "auto" else config.batch, config.noise)
+    batch = "full" if config.batch == "auto" else config.batch
+    return gradients.gradient(batch, config.noise, config.reduced)

@@ -137,7 +137,7 @@ class Runner:
 
     def plan(self, config: RunConfig, person: Personalization) -> Plan:
         """What theory advises for these gradients and this target; of a network, what was asked."""
-        estimate = gradients.gradient(config.batch, config.noise)
+        estimate = gradients.gradient(config.batch, config.noise, config.reduced)
         if self.problem.linear:
             return plan(self.problem, person, gradient=estimate, epsilon=config.epsilon)
         stepsize: Any = config.stepsize

@@ -30,7 +30,7 @@ from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization
 from scafflix.problems.evaluation import Home, Scores, evaluate, over_examples
 from scafflix.problems.problem import Problem
-from scafflix.simulate.batch import own_steps, uniforms
+from scafflix.simulate.batch import own_steps, steps_of, uniforms
 from scafflix.simulate.bits import message_bits
 from scafflix.simulate.objective import objective
 from scafflix.simulate.planning import participants
@@ -126,8 +126,7 @@ class _Run:
             streams.key(schedule.seed, Stream.GRADIENT),
             streams.key(schedule.seed, Stream.COMPRESSION),
         )
-        draws = streams.uniforms(schedule.seed, Stream.COIN, 0, schedule.rounds)
-        self.steps = np.asarray(method.local_steps(draws))
+        self.steps = steps_of(method, schedule.seed, 0, schedule.rounds)
         self.done = 0
         self.rows: list[dict[str, float]] = []  # the start, then one for each round
         self.scores: dict[str, Scores] = {}

@@ -57,7 +57,7 @@ def _functions_of(method: Method, x0: Any) -> list[Any]:
 
     program, held = program_of(one_round, x0)
     draws = np.linspace(0.05, 1.0, 20)
-    steps = [np.asarray(method.local_steps(draws))]
+    steps = [np.asarray(method.local_steps(np.arange(len(draws)), draws))]
     if method.own_steps is not None:
         client = Client(0.5, 0.25, None, 3.0, 4.0)
         steps += [np.asarray(method.own_steps(client, 10, draw)) for draw in draws]

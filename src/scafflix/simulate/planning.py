@@ -15,7 +15,14 @@ from scafflix.core.digest import difference, digest_of
 from scafflix.core.errors import ScafflixError
 from scafflix.core.precision import in_float64
 from scafflix.core.types import Floats
-from scafflix.gradients import Exact, Gradient, Minibatch, check_batch, checked_gradient
+from scafflix.gradients import (
+    Exact,
+    Gradient,
+    Minibatch,
+    Reduced,
+    check_batch,
+    checked_gradient,
+)
 from scafflix.methods.method import Method
 from scafflix.personalization import flix
 from scafflix.personalization.flix import Optimum
@@ -23,6 +30,7 @@ from scafflix.personalization.personalize import Personalization, check_person
 from scafflix.personalization.rules.choosing import rule_for
 from scafflix.problems.curvature import curvatures, individual_stepsizes
 from scafflix.problems.problem import Problem, check_problem
+from scafflix.simulate.schedule import check_sampled
 from scafflix.theory import Plan
 
 FEW = 8  # clients whose alphas fit into a sentence
@@ -111,6 +119,7 @@ def plan(
         if epsilon is not None:
             raise ScafflixError("epsilon needs constants, and a network has none; leave it out.")
         check_batch(gradient, problem.federation)
+        check_sampled(gradient, "zero")
         advice = _for_network(problem, person, gradient, stepsize, individual)
     else:
         if stepsize is not None or individual:
@@ -134,6 +143,8 @@ def _by_theory(
         (optimum,) = optima(problem, [person])
         return person.mix(optimum.x)
 
+    if isinstance(gradient, Reduced):
+        gradient = gradient.planned(problem.federation.train.counts)
     A, C = gradient.expected_smoothness(problem, problem.constants, x_optimal)
     return theory.advise(person.alpha, problem.constants, gradient, A, C, epsilon)
 

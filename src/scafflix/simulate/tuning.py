@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,15 +66,18 @@ def _all_at_once(
     tune, count = method.tune, len(some.number)
     assert tune is not None
 
-    def step(number: Array, points: Vector) -> Vector:
+    def home(points: Vector) -> Array:
+        return jax.vmap(method.personal)(some.client, some.state, points).tree[None]
+
+    def step(number: Array, carry: tuple[Vector, Any]) -> tuple[Vector, Any]:
+        points, memory = carry
         keys = client_keys(key, round, jnp.asarray(some.number), number)
-        home = jax.vmap(method.personal)(some.client, some.state, points)
-        g = Vector(method.gradient.estimate(losses, home.tree[None], keys[None])[0])
-        following: Vector = jax.vmap(tune)(some.client, some.state, points, g)
-        return following
+        g, memory = method.gradient.estimate(losses, home(points), keys[None], memory)
+        return jax.vmap(tune)(some.client, some.state, points, Vector(g[0])), memory
 
     first = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), x)
-    return jax.lax.fori_loop(0, _steps(method), step, first)
+    memory = method.gradient.remember(losses, home(first))
+    return jax.lax.fori_loop(0, _steps(method), step, (first, memory))[0]
 
 
 @partial(jax.jit, static_argnames=("slopes", "mesh"))
