@@ -127,7 +127,13 @@ class Stretched:
         return jax.tree.map(lambda leaf: leaf * factor.astype(leaf.dtype), message)
 
     def bits(self, message: Any, cohort: int) -> int:
-        return 7 * len(jax.tree.leaves(message)) + cohort
+        return sum(8 * leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(message))
+
+    def encode(self, turn: Turn, message: Any) -> Any:
+        return tuple(map(np.asarray, jax.tree.leaves(message)))
+
+    def decode(self, turn: Turn, arrays: Any, template: Any) -> Any:
+        return self.apply(turn, jax.tree.unflatten(jax.tree.structure(template), arrays))
 
 
 def fit(method: Method, names: Sequence[str]) -> Method:

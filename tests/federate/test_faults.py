@@ -94,6 +94,32 @@ def test_any_mixture_of_faults_leaves_the_optimum_and_the_invariant(seed: int) -
     assert made.server.tally.counts["late"] > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "chosen"), [("tamuna", {}), ("locodl", {"compressor": "rand_k:0.6"})]
+)
+def test_compressed_uploads_are_committed_exactly_once_too(
+    name: str, chosen: dict[str, Any]
+) -> None:
+    ends = []
+    for faults in (False, True):
+        with quick_folder() as folder:
+            hospitals = quadratic_hospitals(folder)
+            wire = Faulty(hospitals, seed=2) if faults else Direct(hospitals)
+            everybody: dict[str, Any] = {"minimum": len(hospitals), "attempts": 100}
+            server = make_server(
+                folder, fresh_roster(hospitals), START, name, rounds=15, **everybody, **chosen
+            )
+            while not server.done:
+                for client, reply in wire.exchange(server.requests()):
+                    server.receive(client, reply)
+                server.close()
+            assert server.tally.counts["refused"] == 0
+            ends.append((flat(server.x), server.tally.bits_up))
+    assert server.tally.counts["attempts_repeated"] > 10
+    np.testing.assert_array_equal(ends[0][0], ends[1][0])
+    assert ends[0][1] == ends[1][1]
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_a_server_that_crashes_at_any_write_goes_on_from_its_checkpoint(seed: int) -> None:
     with quick_folder() as folder:

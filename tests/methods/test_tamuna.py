@@ -7,6 +7,7 @@ from math import ceil
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -41,13 +42,18 @@ def drawn_mask(key: Any, c: int, s: int, d: int) -> NDArray[np.int64]:
     return template(c, s, d)[:, np.asarray(jax.random.permutation(key, c))]
 
 
+def part(turn: Turn, s: int, ones: Any) -> Any:
+    """q_i."""
+    return Mask(s).owned(turn).through(ones) != 0
+
+
 @pytest.mark.parametrize(("c", "s", "d"), [(5, 2, 6), (5, 5, 6), (7, 3, 1), (12, 4, 2), (3, 2, 50)])
 def test_each_number_has_s_owners_and_no_client_sends_many_more_than_others(
     c: int, s: int, d: int
 ) -> None:
     for number in range(5):
         key = jax.random.key(number)
-        mask = np.array([np.asarray(Mask(s).owned(Turn(key, i, c), d)) for i in range(c)]).T
+        mask = np.array([part(Turn(key, i, c), s, np.ones(d)) for i in range(c)]).T
         np.testing.assert_array_equal(mask, drawn_mask(key, c, s, d))
         assert (mask.sum(axis=1) == s).all()
         assert mask.sum(axis=0).max() <= ceil(s * d / c)
@@ -59,7 +65,7 @@ def test_each_number_has_s_owners_and_no_client_sends_many_more_than_others(
 def test_every_pair_of_clients_is_as_likely_to_share_a_number() -> None:
     c, s, d, keys = 4, 2, 3, 3000
     owned = jax.vmap(
-        lambda key: jax.vmap(lambda i: Mask(s).owned(Turn(key, i, c), d))(np.arange(c))
+        lambda key: jax.vmap(lambda i: part(Turn(key, i, c), s, jnp.ones(d)))(np.arange(c))
     )(jax.random.split(jax.random.key(0), keys))
     both = np.einsum("kid,kjd->dij", owned, owned, dtype=float) / keys
     expected = np.where(np.eye(c), s / c, s * (s - 1) / (c * (c - 1)))

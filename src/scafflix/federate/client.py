@@ -45,7 +45,7 @@ from scafflix.federate.messages import (
 )
 from scafflix.federate.naming import first_names, named, names_of
 from scafflix.federate.planning import UsersMethod, own_method
-from scafflix.methods.method import Client, Method, Points, Turn, fitted
+from scafflix.methods.method import Client, Method, Number, Points, Turn, fitted
 
 ALONE = "alone"  # the name of the run of a client with alpha_i = 0, which takes part in none
 
@@ -164,8 +164,8 @@ class ClientCore:
             method, client, kept.state, sent, message.steps, gradient, message.stops
         )
         client = client._replace(turn=_turn(message))
-        up, weight = algorithm.upload(method, client, kept.state, sent, local)
-        receipt = receipt_of(jax.tree.leaves(up))
+        up, weight = _encoded_upload(method, client, kept.state, sent, local)
+        receipt = receipt_of(up)
         remembers = bool(jax.tree.leaves(kept.state))
         pending = Pending(
             message.round,
@@ -220,7 +220,7 @@ class ClientCore:
         sent = self._sent(method, "point", message.point)
         local = self._local(method, client, kept.state, sent, pending.local)
         client = client._replace(turn=_turn(pending))
-        up, _ = algorithm.upload(method, client, kept.state, sent, local)
+        up, _ = _encoded_upload(method, client, kept.state, sent, local)
         return Upload(
             run=message.run,
             epoch=kept.epoch,
@@ -229,7 +229,7 @@ class ClientCore:
             committed=kept.committed,
             weight=pending.weight,
             loss=math.nan if pending.loss is None else pending.loss,
-            point=tuple(map(np.asarray, jax.tree.leaves(up))),
+            point=up,
         )
 
     def _evaluate(self, message: Evaluate) -> Evaluation:
@@ -327,6 +327,17 @@ class ClientCore:
     def model_path(self, run: str) -> Path:
         """The file of this client's own model."""
         return self.folder / f"{checked_name(run)}-model{durable.SUFFIX}"
+
+
+def _encoded_upload(
+    method: Method, client: Client, state: Any, sent: Any, local: Any
+) -> tuple[Arrays, Number]:
+    """Line 11: the message as it travels, and its weight."""
+    message, weight = method.upload(client, state, sent, local)
+    if method.compressor is None:
+        return tuple(map(np.asarray, jax.tree.leaves(message))), weight
+    assert client.turn is not None
+    return method.compressor.encode(client.turn, message), weight
 
 
 def _turn(of: Train | Pending) -> Turn:

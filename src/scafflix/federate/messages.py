@@ -91,7 +91,7 @@ class Upload(NamedTuple):
     committed: int  # the last round committed to its control variate
     weight: float  # implied by alpha_i and gamma_i
     loss: float  # f_i(x~_i) at the round's x; NaN unless asked for
-    point: Arrays  # x_hat_i, or what the method sends instead
+    point: Arrays  # x_hat_i, or what the method sends instead, as its compressor encodes it
 
 
 class Evaluate(NamedTuple):
@@ -224,7 +224,10 @@ def _problem_with_number(name: str, value: Any) -> Fault | None:
 
 
 def problem_with_arrays(name: str, arrays: Any, layout: str | None) -> Fault | None:
-    """What is wrong with the number, types, shapes or values of a point's arrays."""
+    """What is wrong with the number, types, shapes or values of a point's arrays.
+
+    Without a layout they must be floating-point numbers; with one, what it says.
+    """
     if not isinstance(arrays, tuple) or not all(isinstance(a, np.ndarray) for a in arrays):
         return Fault("type", f"{name} must be a list of arrays.")
     if layout is not None and layout_of(arrays) != layout:
@@ -233,7 +236,7 @@ def problem_with_arrays(name: str, arrays: Any, layout: str | None) -> Fault | N
         kind = "dtype" if shapes[0] == shapes[1] else "shape"
         return Fault(kind, f"{name} has the layout {found or '(empty)'}; it must be {layout}.")
     for array in arrays:
-        if array.dtype.kind != "f":
+        if layout is None and array.dtype.kind != "f":
             return Fault(
                 "dtype", f"{name} contains {array.dtype}; it must contain floating-point numbers."
             )

@@ -58,10 +58,11 @@ class Standing:
         self.remembers = bool(jax.tree.leaves(self.mirrors.fresh(self.names[0])))
         self._some_turn = algorithm.turn_of(settings.seed, 0, 0, self.cohort_size)
         message, _, self.sends_local = self._exchange(first, self.names[0])
+        self.message = jax.tree.map(np.asarray, message)
+        leaves = jax.tree.leaves(self.message)
+        self.message_layout = self.upload_layout = layout_of(leaves)
         if method.compressor is not None:  # which may refuse so few clients a round
-            method.compressor.bits(message, self.cohort_size)
-        leaves, self.message_form = jax.tree.flatten(message)
-        self.message_layout = layout_of(leaves)
+            self.upload_layout = layout_of(method.compressor.encode(self._some_turn, self.message))
         if settings.mirror and self.remembers and not self.sends_local:
             raise ScafflixError(
                 f"mirror needs a method whose clients upload their iterates, and {method.name} "

@@ -21,6 +21,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from scafflix.core.arguments import choice
+from scafflix.core.durable import Arrays
 from scafflix.gradients import Gradient
 from scafflix.personalization.mixing import mix
 from scafflix.theory import Rate
@@ -91,6 +92,17 @@ class Compressor(Protocol):
 
     def bits(self, message: Message, cohort: int) -> int:
         """Of a message of these shapes and types, in a round of as many clients."""
+
+    def encode(self, turn: Turn, message: Message) -> Arrays:
+        """What travels between machines: arrays of as many bits in all. Their types and shapes
+        follow from those of the message and the size of the cohort."""
+
+    def decode(self, turn: Turn, arrays: Arrays, template: Message) -> Message:
+        """What `apply` gives of the message, bit for bit, in NumPy arrays of the template's shapes.
+
+        The arrays may be those of somebody who cheats, with the right types and shapes: what no
+        message is encoded as is a ScafflixError.
+        """
 
 
 def remember_nothing(client: Client, x0: Point, h0: Point) -> State:
