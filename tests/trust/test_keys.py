@@ -61,9 +61,10 @@ OTHER: dict[str, Any] = {
     "data": "wine", "clients": 5, "split": "shuffled", "features": 7, "label": "b",
     "scale": "maxabs", "intercept": True, "test": 0.3, "validation": 0.3, "min_examples": 20,
     "data_seed": 1, "model": "linear", "l2": 0.5, "smoothness": "bound", "model_seed": 1,
-    "rounds": 4, "p": 0.25, "batch": 3, "noise": 0.5, "epsilon": 0.5, "start": "zeros",
-    "h0": "warm", "strict": True, "pace": "actual", "own": "*/bias", "part": "validation",
-    "cohort": 3, "individual": True, "every": 2, "optima": "warm", "optima_stepsize": 0.2,
+    "rounds": 4, "p": 0.25, "batch": 3, "noise": 0.5, "reduced": True, "epsilon": 0.5,
+    "start": "zeros", "h0": "warm", "strict": True, "pace": "actual", "own": "*/bias",
+    "part": "validation", "cohort": 3, "individual": True, "every": 2, "optima": "warm",
+    "optima_stepsize": 0.2,
     "optima_batch": 5, "optima_steps": 20, "warmup": 3, "warmup_stepsize": 0.2, "store": "disk",
     "keep": "global", "method": "fedavg", "alpha": 0.25, "stepsize": 0.01, "seed": 1,
 }  # fmt: skip
@@ -115,7 +116,7 @@ def test_the_keys_of_the_issue_are_among_them() -> None:
     of_networks |= {"warmup", "warmup_stepsize", "model_seed", "own"}
     assert unread["linear"] == {*of_networks, "every", "store"}
     assert unread["sampled"] == of_networks
-    of_linear = {"noise", "epsilon", "start", "h0", "strict", "smoothness"}
+    of_linear = {"noise", "reduced", "epsilon", "start", "h0", "strict", "smoothness"}
     assert unread["network"] == {*of_linear, "warmup", "warmup_stepsize"}
     assert unread["warm"] == of_linear
 
@@ -179,9 +180,11 @@ def test_a_search_refuses_the_part_that_it_chooses_itself(tmp_path: Path) -> Non
         tune(build(TuneConfig, {**IRIS, "part": "validation"}), tmp_path)
 
 
-def test_a_plan_refuses_a_cohort() -> None:
-    with pytest.raises(ScafflixError, match="Theory is about rounds of all clients"):
-        forecast(config("sampled"))
+def test_a_plan_for_a_cohort_speaks_of_the_methods_that_have_a_guarantee_for_it() -> None:
+    found = {one.method: one.rounds for one in forecast(config("sampled")).methods}
+    assert {name for name, rounds in found.items() if rounds} == {
+        *("compressed_scaffnew", "tamuna", "five_gcs")
+    }
 
 
 # read
@@ -242,7 +245,12 @@ def measured(record: Record) -> dict[str, Any]:
 
 
 # by the data, which tell whether a cohort is all clients
-REFUSED_LATER = {("sampled", "noise"): "without added noise", ("sampled", "h0"): "h0 is for rounds"}
+REFUSED_LATER = {
+    ("sampled", "noise"): "without added noise",
+    ("sampled", "h0"): "h0 is for rounds",
+    ("sampled", "reduced"): "reduced is for minibatches",
+    ("linear", "reduced"): "reduced is for minibatches",
+}
 READ = [
     (kind, name)
     for kind in ("linear", "sampled", "network", "warm")
@@ -253,9 +261,19 @@ READ = [
 
 
 @pytest.mark.parametrize(("kind", "name"), REFUSED_LATER)
-def test_a_key_of_rounds_of_all_clients_is_refused_with_a_cohort(kind: str, name: str) -> None:
+def test_a_key_that_does_not_go_with_others_is_refused(kind: str, name: str) -> None:
     with pytest.raises(ScafflixError, match=REFUSED_LATER[kind, name]):
         runner(kind).check(config(kind, **{name: OTHER[name]}))
+
+
+def test_reduced_changes_a_run_with_minibatches_and_is_refused_with_a_cohort() -> None:
+    plain, reduced = (
+        measured(runner("linear").run(config("linear", batch=3, reduced=chosen)))
+        for chosen in (False, True)
+    )
+    assert plain["global"] != reduced["global"]
+    with pytest.raises(ScafflixError, match="for rounds of all clients of a linear model"):
+        runner("sampled").check(config("sampled", batch=3, reduced=True))
 
 
 @pytest.mark.parametrize(("kind", "name"), READ)
