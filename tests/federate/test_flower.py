@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed; pip install 'scafflix[flower]'")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
+from flwr.common.serde import recorddict_to_proto
 from hospitals import ALPHA, Quadratic, flat, flix_optimum
 from in_process_grid import InProcessGrid, over_the_wire
 from safetensors.numpy import load_file
@@ -103,6 +104,26 @@ def test_flower_makes_the_models_of_the_simulator(
     assert made.summary["refused"] == 0
     if name == "scafflix":
         _check_the_wire(grid.records, case, tmp_path, made.summary["run"])
+
+
+@pytest.mark.parametrize("compressor", ["rand_k:0.4", "dithering:4"])
+def test_a_compressed_upload_is_as_many_bytes_as_the_simulator_counts_and_a_small_header(
+    compressor: str, nodes: dict[int, dict[str, Any]], tmp_path: Path
+) -> None:
+    case, rounds = cases.case("logistic"), 4
+    method = sx.locodl(case.plan, compressor=compressor, omega=1.0)
+    simulated = sx.run(case.problem, case.person, method, rounds=rounds, seed=3)
+    config = settings(method=f"locodl:compressor={compressor},omega=1", rounds=rounds)
+    grid = deploy(config, nodes, tmp_path / "server")
+    made = Record.load(tmp_path / "server" / "record")
+    assert np.abs(made.models["global"] - simulated.models["global"]).max() < 1e-9
+    np.testing.assert_array_equal(made.metrics["bits_up"], simulated.metrics["bits_up"])
+    uploads = [record for record in grid.records if record["message"]["type"] == "Upload"]
+    numbers = sum(8 * array.nbytes for one in uploads for array in unpack(one).point)
+    assert numbers == simulated.metrics["bits_up"][-1]
+    for one in uploads:
+        sent = recorddict_to_proto(one).ByteSize()
+        assert sent < numbers / 8 / len(uploads) + 600
 
 
 def test_if_every_alpha_is_0_each_takes_its_own_optimum_home_as_in_a_simulation(

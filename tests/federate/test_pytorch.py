@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,16 @@ def test_the_example_learns_in_a_federation(tmp_path: Path) -> None:
     shared = global_model(tmp_path / "server" / "record").state_dict()
     for name, array in shared.items():
         np.testing.assert_array_equal(array, made.models[f"global/{name}"])
+
+
+def test_uploads_of_a_module_are_compressed_too(tmp_path: Path) -> None:
+    config = read(DeployConfig, EXAMPLES / "torch_node.toml", {}, [])
+    config = checked(replace(config, method="locodl:sigma=0.1", rounds=2, alpha=1.0), own=True)
+    for_nodes, own = write_nodes(config, 3, tmp_path, f"{EXAMPLES / 'torch_node.py'}:learner")
+    settings = {"settings": text_of(for_nodes)}
+    grid = InProcessGrid(client_app(), dict(enumerate(own, 10)), settings)
+    made = flower_server.run(grid, for_nodes, tmp_path / "server", nodes=3, poll=0.0)
+    numbers = sum(array.size for array in made.models.values())
+    assert made.metrics["bits_up"][-1] == 2 * 3 * 8 * np.ceil(9 * numbers / 8)
+    assert made.summary["refused"] == 0
+    assert made.metrics["objective"][-1] < made.metrics["objective"][0]
