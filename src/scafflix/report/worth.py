@@ -27,7 +27,9 @@ def facts(record: Record) -> dict[str, str]:
 
 def _against_alone(found: dict[str, Any], kind: str) -> str:
     one = found[kind]
-    words = f"{one['gain']:+.4g} below alone; {one['hurt']} of {found['clients']} clients worse off"
+    side = "above" if one["gain"] < 0 else "below"
+    words = f"{abs(one['gain']):.4g} {side} alone; "
+    words += f"{one['hurt']} of {found['clients']} clients worse off"
     return words + (f", by {one['harm']:.4g}" if one["hurt"] else "")
 
 
@@ -46,9 +48,11 @@ def taking_part(record: Record) -> str | None:
     if metric == "accuracy":
         alone, home = (100 * np.nanmean(clients[f"test_{kind}"]) for kind in ("local", "personal"))
         scores = f" (accuracy {alone:.1f} to {home:.1f} %)"
-    verb = "lowered" if after < before else "changed"
+    cost = f"at the cost of {rounds} rounds and {megabytes:.3g} megabytes"
+    if not after < before:
+        return f"Taking part did not lower the mean test loss of {before:.4g}, {cost}."
     return (
-        f"Taking part {verb} the mean test loss from {before:.4g} to {after:.4g}{scores}: "
-        f"{mine['gaining']} of {found['clients']} clients are better off than alone and "
-        f"{mine['hurt']} worse, for {rounds} rounds and {megabytes:.3g} megabytes."
+        f"Taking part lowered the mean test loss from {before:.4g} to {after:.4g}{scores}, for "
+        f"{mine['gaining']} of {found['clients']} clients ({mine['hurt']} are worse off than "
+        f"alone), {cost}."
     )
