@@ -128,14 +128,14 @@ def plan(
     if known is not None and gradient == MEASURE:
         known = known._replace(gradient=time_of_gradient(build_problem(config)))
     made = forecast(config, known)
-    facts, header = made.facts, ("method", "p", "zeta", "iterations", "rounds", "megabytes")
+    facts, header = made.facts, ["method", "p", "zeta", "iterations", "rounds", "megabytes"]
     if known is not None:
         facts["seconds of a gradient"] = known.gradient
-        header = ("method", "cohort", "p", "iterations", "rounds", "megabytes", "seconds")
+        header = ["method", "cohort", "p", "iterations", "rounds", "megabytes", "seconds"]
     show_facts("Plan", facts)
     sure = [one for one in made.methods if one.iterations is not None]
     rows = [tuple(in_words(getattr(one, name)) for name in header) for one in sure]
-    show(Table(f"Predicted for Psi <= {made.epsilon:g}", header, rows))
+    show(Table(f"Predicted for Psi <= {made.epsilon:g}", tuple(header), rows))
     others = ", ".join(one.method for one in made.methods if one.iterations is None)
     if others:
         tell("no guarantee", others)
