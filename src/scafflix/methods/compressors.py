@@ -145,7 +145,7 @@ class Natural(Identity):
             fraction = draws.bits(x, first, places)
             fraction = xp.where(xp.isfinite(x), fraction, xp.zeros_like(fraction))
             ones = fraction.dtype.type(2**places - 1)
-            return _number((_pattern(x) + fraction) & ~ones, x.dtype)
+            return _read_as(x.dtype, (_pattern(x) + fraction) & ~ones)
 
         return each(rounded, message)
 
@@ -160,7 +160,7 @@ class Natural(Identity):
         kind = widest(template)
         codes = unpacked(arrays[0], _width(template), numbers_of(template))
         row = codes.astype(f"uint{8 * kind.itemsize}") << np.finfo(kind).nmant
-        return shaped(_number(row, kind), template)
+        return shaped(_read_as(kind, row), template)
 
 
 def _width(message: Message) -> int:
@@ -170,14 +170,14 @@ def _width(message: Message) -> int:
 
 def _pattern(x: Any) -> Any:
     """The bits of numbers, as integers."""
-    return _number(x, np.dtype(f"uint{8 * x.dtype.itemsize}"))
+    return _read_as(np.dtype(f"uint{8 * x.dtype.itemsize}"), x)
 
 
-def _number(pattern: Any, kind: Any) -> Any:
-    """The numbers with these bits."""
-    if isinstance(pattern, jax.Array):
-        return jax.lax.bitcast_convert_type(pattern, kind)
-    return np.asarray(pattern).view(kind)
+def _read_as(kind: Any, x: Any) -> Any:
+    """The same bits as another type."""
+    if isinstance(x, jax.Array):
+        return jax.lax.bitcast_convert_type(x, kind)
+    return np.asarray(x).view(kind)
 
 
 @dataclass(frozen=True)
