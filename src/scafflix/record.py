@@ -5,6 +5,7 @@ metrics.jsonl        a line per communication round
 summary.json         the run in numbers
 clients.jsonl        a line per client
 models.safetensors   global, local, personal
+features.safetensors how features were scaled, where they were
 curves.safetensors   what each client expected at every alpha, where alpha was chosen
 """
 
@@ -35,7 +36,7 @@ from scafflix.core.errors import ScafflixError
 from scafflix.core.showing import Shown
 
 Columns = Mapping[str, NDArray[Any]]
-CURVES = "curves.safetensors"
+CURVES, FEATURES = "curves.safetensors", "features.safetensors"
 COUNTS = ("round", "iterations", "local_steps")  # 0 at the start
 
 
@@ -51,6 +52,8 @@ class Record(Shown):
     models: Columns
     # where alpha was chosen: the alphas, and at them each client's own curve and the one it went by
     curves: Columns = field(default_factory=dict)
+    # where features were scaled, with what: (feature - shift) / divisor, before the intercept
+    features: Columns = field(default_factory=dict)
 
     def personal_model(self, client: str) -> Any:
         """The model that a client takes home: alpha_i x + (1 - alpha_i) x_i*.
@@ -109,8 +112,9 @@ class Record(Shown):
         _write_lines(folder / "metrics.jsonl", self.metrics, skip=1)
         _write_lines(folder / "clients.jsonl", self.clients)
         _write_arrays(folder / "models.safetensors", self.models)
-        if self.curves:
-            _write_arrays(folder / CURVES, self.curves)
+        for name, arrays in ((CURVES, self.curves), (FEATURES, self.features)):
+            if arrays:
+                _write_arrays(folder / name, arrays)
 
     @staticmethod
     def load(folder: str | Path, *, models: bool = True) -> Record:
@@ -131,8 +135,11 @@ class Record(Shown):
                 if found != expected:
                     raise ValueError(f"{name} has {found} lines instead of {expected}")
             kept = load_file(folder / "models.safetensors") if models else {}
-            curves = load_file(folder / CURVES) if (folder / CURVES).exists() else {}
-            return Record(config, summary, _columns(rows), _columns(clients), kept, curves)
+            others = [
+                load_file(folder / name) if (folder / name).exists() else {}
+                for name in (CURVES, FEATURES)
+            ]
+            return Record(config, summary, _columns(rows), _columns(clients), kept, *others)
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise ScafflixError(f"{folder} does not hold a readable run: {error}.") from None
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scafflix import theory
 from scafflix.core.arguments import choice
 from scafflix.core.errors import ScafflixError
+from scafflix.core.precision import in_float64
 from scafflix.core.store import Store
 from scafflix.core.versions import versions
 from scafflix.data import Federation
@@ -104,7 +105,7 @@ def record(problem: Problem, member: Run, outcome: Outcome, wanted: Wanted) -> R
     if problem.linear:
         models = _models_of(problem, member, outcome, chosen)
         if wanted.scores:
-            clients |= _linear_scores(problem, models, wanted.part)
+            clients |= linear_scores(problem, models, wanted.part)
     elif wanted.keep == "personal":
         models = _models_of(problem, member, outcome, chosen)
     elif wanted.keep == "global":
@@ -122,7 +123,9 @@ def record(problem: Problem, member: Run, outcome: Outcome, wanted: Wanted) -> R
         arrays |= named(kind, models[kind]) if kind in models else {}
     curves = {} if chosen is None else chosen.curves
     asked = _asked(problem, member, outcome, metrics)
-    return Record(asked, summary, metrics, clients, arrays, curves)
+    scaling = problem.federation.scaling
+    features = {} if scaling is None else scaling._asdict()
+    return Record(asked, summary, metrics, clients, arrays, curves, features)
 
 
 def _chosen(problem: Problem, member: Run, outcome: Outcome) -> Choice | None:
@@ -269,6 +272,7 @@ def _summary(
             "local_optima_grad_norm": person.quality["local_grad_norm"].max(),
             "optimum_grad_norm": outcome.optimum and float(outcome.optimum.gradient_norm),
             "classes": list(problem.targets.classes),
+            "features": list(problem.federation.names),
         }
     return {
         "method": method.name,
@@ -345,7 +349,8 @@ def example_counts(federation: Federation) -> dict[str, NDArray[np.int64]]:
     }
 
 
-def _linear_scores(problem: Problem, models: dict[str, Any], part: str) -> Columns:
+@in_float64
+def linear_scores(problem: Problem, models: dict[str, Any], part: str) -> Columns:
     """What every kind of model scores at every client."""
     looked_at = {"train": problem.losses, **problem.held_out}
     if part != "test":
