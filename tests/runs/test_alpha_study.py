@@ -51,8 +51,6 @@ def test_lines_that_are_the_same_models_fare_the_same_and_are_kept(
     lines = ("alone", "global", "fine-tuned", "adapted")
     counts = {line: len(fates) for line, fates in found.newcomers[5].items()}
     assert counts == dict.fromkeys(lines, 2)
-        ("alone", "global", "fine-tuned", "adapted"), 2
-    )
     titles = [table.title for table in drawing.tables([found])]
     assert titles[-2:] == [
         f"made up: test loss after so many rounds; alone {drawing._mean(ends['local']):.4f}",
