@@ -21,6 +21,7 @@ from hospitals import (
     quick_folder,
 )
 
+from scafflix.core.errors import ScafflixError
 from scafflix.core.vector import Vector
 from scafflix.federate.client import ClientCore
 from scafflix.federate.client_state import Memory
@@ -210,6 +211,15 @@ def test_in_a_new_epoch_the_server_forgets_the_mean_of_control_variates_too() ->
         np.testing.assert_array_equal(flat(server.x), x)
         serve(server, Direct(hospitals))
         assert np.linalg.norm(flat(server.x) - flix_optimum()[0]) < 1e-8
+
+
+def test_a_method_whose_clients_and_server_begin_at_one_point_has_no_new_epoch() -> None:
+    with quick_folder() as folder:
+        hospitals = quadratic_hospitals(folder)
+        server = make_server(folder, fresh_roster(hospitals), START, "locodl", rounds=4)
+        with pytest.raises(ScafflixError, match="With locodl clients cannot begin anew"):
+            server.new_epoch()
+        assert server.epoch == 0
 
 
 def test_control_variates_end_at_the_gradients_of_the_optimum() -> None:

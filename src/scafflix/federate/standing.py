@@ -91,6 +91,11 @@ class Standing:
 
     def begin_epoch(self) -> None:
         """Begin a new epoch: every client resets h to 0, and the server keeps only the model."""
+        if not self.method.restarts:
+            raise ScafflixError(
+                f"With {self.method.name} clients cannot begin anew in the middle of a run; start "
+                "a run in another folder."
+            )
         self.epoch += 1
         self.server = self.method.init_server(Vector(self.x))
         self.ledger.new_epoch()

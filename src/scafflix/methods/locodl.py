@@ -204,4 +204,5 @@ def locodl(
         commit=Partial(commit, made, rho, eta),
         local_steps=Partial(geometric, p),
         controls=Partial(controls, sigma),
+        restarts=False,  # u_i and v begin at one x: else mean_i u_i + v is not 0
     )

@@ -263,6 +263,8 @@ class Method:
     fit: Callable[[Method, Sequence[str]], Method] | None = None
     # (client, state) -> h_i, which tends to grad f_i(x~_i*); None for a method without
     controls: Callable[[Client, State], Point | None] = Partial(no_controls)
+    # whether clients may begin anew, from where they began, while the server goes on from its x
+    restarts: bool = True
     # what the plan was made for; None for a method made by hand, which only its shapes tell apart
     made_for: Mapping[str, Any] | None = None
 
@@ -275,11 +277,11 @@ class Method:
 
 # settings are there as leaves already, in the functions; and a plan for other data or another
 # alpha is no other program
-DROPPED = ("settings", "made_for")
+DROPPED, WORDS = ("settings", "made_for"), ("name", "restarts")
 jax.tree_util.register_dataclass(
     Method,
-    data_fields=[one.name for one in fields(Method) if one.name not in ("name", *DROPPED)],
-    meta_fields=["name"],
+    data_fields=[one.name for one in fields(Method) if one.name not in (*WORDS, *DROPPED)],
+    meta_fields=WORDS,
     drop_fields=DROPPED,
 )
 
