@@ -73,7 +73,7 @@ def forecast(config: RunConfig, costs: Costs | None = None) -> Forecast:
     asked = {config.method: chosen} | dict(_rivals(advice, config.method, largest))
     epsilon = config.epsilon or EPSILON
     runs = [Run(person, method) for method in asked.values()]
-    psi = start_lyapunov(problem, runs, start=config.start, h0=config.h0)
+    psi = start_lyapunov(problem, person, [*asked.values()], start=config.start, h0=config.h0)
     found = []
     for name, member, psi0 in zip(asked, runs, psi, strict=True):
         method = member.method

@@ -13,6 +13,7 @@ from scafflix.core.store import Store
 from scafflix.core.vector import Vector
 from scafflix.methods.method import Client, Method
 from scafflix.models.network import Params
+from scafflix.personalization.mixing import mixture
 from scafflix.personalization.personalize import Personalization
 from scafflix.problems.problem import Problem
 
@@ -33,6 +34,9 @@ def models_of(
     if not len(person.active):  # all have x_i*
         return {**models, "personal": models["local"]}
     alpha = person.alpha.astype(problem.dtype)
+    if method.mixes:
+        mixed = jax.tree.map(lambda mine, star: mixture(alpha, mine, star), x, models["local"])
+        return {**models, "personal": mixed}
     gamma = np.ones(problem.n, problem.dtype)
     gamma[person.active] = method.gamma
     clients = Client(
@@ -42,11 +46,10 @@ def models_of(
         problem.federation.train.counts.astype(problem.dtype),
         np.full(problem.n, len(person.active), problem.dtype),
     )
-    some = person.active if not method.mixes else everyone  # states are of those who take part
+    some = person.active  # states are of those who take part
     states = ended.read(some) if isinstance(ended, Store) else ended
-    take = jax.vmap(method.personal, (0, None if method.mixes else 0, None))
     chosen = jax.tree.map(lambda leaf: leaf[some], clients)
-    made = take(chosen, None if method.mixes else states, Vector(x)).tree
+    made = jax.vmap(method.personal, (0, 0, None))(chosen, states, Vector(x)).tree
     if len(some) < problem.n:  # the others have x_i*
         made = jax.tree.map(_put(some), models["local"], made)
     models["personal"] = jax.tree.map(np.asarray, made)
