@@ -1,5 +1,8 @@
 # Two commands do everything from a fresh clone: `make demo` and `make test`.
 PYTHON ?= python3
+# modules are kept compiled even where the environment says not to: else every start of a command
+# compiles all that it imports, which takes two seconds
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 LIGHT := $(VENV)/.light
@@ -16,6 +19,7 @@ install: $(INSTALLED)
 $(LIGHT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable .
+	$(BIN)/python -c 'import scafflix.cli.work'
 	touch $@
 
 # and on top of it everything for development

@@ -11,9 +11,12 @@ import pytest
 
 import scafflix as sx
 from cases import ALPHA, ON_LINEAR, ROUNDS, Case
+from scafflix import theory
 from scafflix.core.compilation import COMPILATIONS
+from scafflix.core.vector import Vector
 from scafflix.data.federation import Examples, Federation
-from scafflix.methods import METHODS, Method
+from scafflix.methods import METHODS, Client, Method
+from scafflix.simulate.planning import optima
 from scafflix.simulate.run import start_lyapunov
 from scafflix.theory import NO_RATE
 
@@ -73,7 +76,27 @@ def test_a_method_of_another_problem_is_refused(logistic_case: Case, name: str) 
         sx.sweep(other, [sx.Run(person, METHODS[name](sx.plan(other, person))),
                          sx.Run(person, method)], rounds=ROUNDS)  # fmt: skip
     with pytest.raises(sx.ScafflixError, match=words):
-        start_lyapunov(other, [sx.Run(person, method)])
+        start_lyapunov(other, person, [method])
+
+
+def test_psi_at_the_start_comes_from_what_each_method_begins_with(logistic_case: Case) -> None:
+    problem, person, plan = logistic_case.problem, logistic_case.person, logistic_case.plan
+    x0, h0 = np.ones(problem.shape), np.random.default_rng(0).normal(size=person.points.shape)
+    h0 -= ALPHA @ h0 / ALPHA.sum()  # then sum_i alpha_i h_i = 0
+    methods, (optimum,) = [make(plan) for make in METHODS.values()], optima(problem, [person])
+    found = start_lyapunov(problem, person, methods, h0=h0)
+    for method, psi in zip(methods, found, strict=True):
+        counts = problem.federation.train.counts
+        each = zip(ALPHA, method.gamma, map(Vector, person.points), counts, strict=True)
+        clients = [Client(*one, len(ALPHA)) for one in each]
+        pairs = zip(clients, h0, strict=True)
+        states = [method.init_client(one, Vector(x0), Vector(h)) for one, h in pairs]
+        h = [method.controls(*pair) for pair in zip(clients, states, strict=True)]
+        stacked = None if h[0] is None else np.array([one.tree for one in h])
+        x = method.init_server(Vector(x0)).x.tree
+        gamma, p = np.asarray(method.gamma), float(method.p)
+        wanted = theory.lyapunov(ALPHA, gamma, p, x, stacked, optimum.x, optimum.h)
+        assert psi == pytest.approx(float(wanted), rel=1e-12), method.name
 
 
 def test_a_plan_for_another_alpha_is_refused_even_where_as_many_take_part(

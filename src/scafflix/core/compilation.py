@@ -11,6 +11,10 @@ import jax
 from scafflix.core.cache import cache_folder
 
 WORTH_KEEPING = 0.05  # seconds of compilation: to read a program takes less
+# XLA's older way to write loops compiles in a third to two thirds of the time. Programs of linear
+# models are as fast by it, evaluations of networks a hundredth slower, and the local steps of a
+# network a tenth, so those go without.
+SIMPLE_LOOPS = {"xla_cpu_use_fusion_emitters": False}
 
 
 class Compilations(threading.local):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 import jax
@@ -30,9 +31,18 @@ def key(seed: int, purpose: Stream) -> Array:
     return _key(np.int64(seed), int(purpose))
 
 
+@in_float64
+def keys(seeds: Sequence[int], purpose: Stream) -> Array:
+    """The keys of as many runs, one after another."""
+    return _keys(np.array(seeds, np.int64), int(purpose))
+
+
 @jax.jit
 def _key(seed: Array, purpose: Array) -> Array:
     return jax.random.fold_in(jax.random.key(seed), purpose)
+
+
+_keys = jax.jit(jax.vmap(_key, (0, None)))
 
 
 def uniforms(seed: int, purpose: Stream, first: int, number: int) -> NDArray[np.float64]:

@@ -13,13 +13,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from scafflix.core.compilation import SIMPLE_LOOPS
+
 if TYPE_CHECKING:
     from scafflix.core.types import PerProblem, Rows, Which
 
 MOST_STEPS = 100
 MOST_CG_STEPS = 500
 # a solver runs for milliseconds once: for programs that use it, compile fast rather than well
-QUICK_COMPILATION = {"xla_backend_optimization_level": 0}
+QUICK_COMPILATION = {"xla_backend_optimization_level": 0, **SIMPLE_LOOPS}
 
 
 class Solution(NamedTuple):

@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from jax.tree_util import Partial
 from numpy.typing import NDArray
 
+from scafflix.core.compilation import SIMPLE_LOOPS
 from scafflix.core.sharing import for_each, gather, replicate, side_by_side
 from scafflix.core.store import Store
 from scafflix.core.vector import Vector
@@ -151,7 +152,7 @@ def _add(
             np.add.at(total, owner, values[real])
 
 
-@partial(jax.jit, static_argnames=("network", "mesh"))
+@partial(jax.jit, static_argnames=("network", "mesh"), compiler_options=SIMPLE_LOOPS)
 def _tallies(
     network: Network,
     mesh: Mesh,

@@ -23,6 +23,7 @@ from scafflix.core.arguments import (
     shown,
     whole_number,
 )
+from scafflix.core.compilation import SIMPLE_LOOPS
 from scafflix.core.devices import devices
 from scafflix.core.digest import digest_of
 from scafflix.core.errors import ScafflixError, reason_of
@@ -43,7 +44,7 @@ from scafflix.problems.losses import Losses, losses
 from scafflix.problems.rows import Part, label_codes
 
 # a start runs once: the last bit of speed is not worth four times the compilation
-ONCE = {"xla_backend_optimization_level": 2}
+ONCE = {"xla_backend_optimization_level": 2, **SIMPLE_LOOPS}
 LINEAR_L2 = 0.1  # of a linear model, unless another is given
 LARGEST_STATE = 8 * 2**30  # bytes of one parameter array per client
 
@@ -156,7 +157,7 @@ class Problem:
     def template(self) -> Params:
         """Shapes and types of the parameters."""
         with precision(self.linear):
-            return jax.eval_shape(self.network.init, jax.random.key(0))
+            return jax.eval_shape(lambda: self.network.init(jax.random.key(0)))
 
     @property
     def dtype(self) -> np.dtype[Any]:

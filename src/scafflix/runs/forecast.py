@@ -77,10 +77,11 @@ def forecast(config: RunConfig, costs: Costs | None = None) -> Forecast:
     asked = [Candidate(config.method, chosen, sizes[0])]
     asked += _rivals(advice, config.method, sizes, costs is not None)
     epsilon = config.epsilon or EPSILON
-    runs = [Run(person, one.method) for one in asked]
-    psi = start_lyapunov(problem, runs, start=config.start, h0=config.h0)
+    methods = [one.method for one in asked]
+    psi = start_lyapunov(problem, person, methods, start=config.start, h0=config.h0)
     found = []
-    for (name, method, cohort), member, psi0 in zip(asked, runs, psi, strict=True):
+    for (name, method, cohort), psi0 in zip(asked, psi, strict=True):
+        member = Run(person, method)
         spoken_of = method.rate.covers(cohort, everybody)
         iterations = predicted_iterations(problem, member, psi0, epsilon) if spoken_of else None
         rounds = None if iterations is None else math.ceil(iterations * method.p)

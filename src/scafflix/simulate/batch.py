@@ -63,8 +63,8 @@ class Batch:
             method=_stack([member.method for member in runs]),
             alpha=_stack([member.person.alpha[member.person.active] for member in runs]),
             optimum=_stack(optima),
-            keys=jnp.stack([streams.key(member.seed, Stream.GRADIENT) for member in runs]),
-            compression=jnp.stack([streams.key(run.seed, Stream.COMPRESSION) for run in runs]),
+            keys=streams.keys([member.seed for member in runs], Stream.GRADIENT),
+            compression=streams.keys([member.seed for member in runs], Stream.COMPRESSION),
             numbers=_stack([member.person.active.astype(np.int32) for member in runs]),
         )
         self.h0 = self._start_controls(h0)
@@ -82,10 +82,6 @@ class Batch:
         for row in alpha:
             control.check(given, row)
         return jnp.broadcast_to(given, (len(alpha), *given.shape))
-
-    def start_lyapunov(self) -> NDArray[np.float64]:
-        """Psi^0 of every run."""
-        return np.asarray(loop.psi(self.problem.losses, self.x_star, self.stacked, self._start()))
 
     def _start(self) -> loop.Carry:
         return loop.start(self.problem.losses, self.x_star, self.stacked, self.x0, self.h0)
@@ -164,7 +160,7 @@ class Batch:
         return [
             Outcome(
                 x=final[k],
-                states=jax.tree.map(lambda leaf, k=k: np.asarray(leaf[k]), course.carry.states),
+                states=jax.tree.map(lambda leaf, k=k: np.asarray(leaf)[k], course.carry.states),
                 columns=dict(zip(COLUMNS, (part[k] for part in joined[:3]), strict=True)),
                 local_steps=joined[3][k],
                 cohort=self.problem.n,
@@ -268,6 +264,14 @@ class _Course:
         # copies: the loop overwrites what it is given, and these lie in a file
         self.carry = jax.tree.unflatten(structure, [jnp.array(leaf) for leaf in rest])
         self.done, self._before = done, facts["times"]
+
+
+def start_psi(batches: Sequence[Batch]) -> list[float]:
+    """Psi^0 of every run, of batches that share clients and local optima."""
+    one = batches[0]
+    groups, controls = [each.stacked for each in batches], [each.h0 for each in batches]
+    found = loop.start_psi(one.problem.losses, one.x_star, groups, one.x0, controls)
+    return [psi for each in found for psi in np.asarray(each).tolist()]
 
 
 def check_stepsizes(problem: Problem, member: Run, strict: bool) -> None:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from scafflix import algorithm, theory
+from scafflix.core.compilation import SIMPLE_LOOPS
 from scafflix.core.vector import Vector
 from scafflix.methods.method import Client, Local, Method, Points, Turn
 from scafflix.personalization.flix import Optimum
@@ -68,14 +69,19 @@ def lyapunov(run: Runs, clients: Client, x: Vector, states: Any) -> Array:
     )
 
 
+def _init(run: Runs, clients: Client, x0: Array, h0: Array) -> tuple[Any, Any]:
+    """Line 1 in one run: the server, and the states of the clients."""
+    states = jax.vmap(run.method.init_client, (0, None, 0))(clients, Vector(x0), Vector(h0))
+    return run.method.init_server(Vector(x0)), states
+
+
 @jax.jit
 def start(losses: Losses, x_star: Array, runs: Runs, x0: Array, h0: Array) -> Carry:
     """Line 1: where every run starts, from x0 `[*shape]` and h0 `[runs, clients, *shape]`."""
 
     def one(run: Runs, clients: Client, h0: Array) -> Carry:
         method = run.method
-        server = method.init_server(Vector(x0))
-        states = jax.vmap(method.init_client, (0, None, 0))(clients, Vector(x0), Vector(h0))
+        server, states = _init(run, clients, x0, h0)
         local = jax.vmap(method.begin, (0, 0, None))(clients, states, method.broadcast(server))
         zero = jnp.zeros((), int)
         return Carry(local, states, (), server, zero, zero, zero)
@@ -89,11 +95,19 @@ def start(losses: Losses, x_star: Array, runs: Runs, x0: Array, h0: Array) -> Ca
 
 
 @jax.jit
-def psi(losses: Losses, x_star: Array, runs: Runs, carry: Carry) -> Array:
-    """Psi of every run, `[runs]`."""
+def start_psi(
+    losses: Losses, x_star: Array, groups: list[Runs], x0: Array, h0: list[Array]
+) -> list[Array]:
+    """Psi^0 of runs of many kinds of methods: one program for all, with nothing else in it."""
 
-    clients = clients_of(runs, losses, x_star)
-    return jax.vmap(lyapunov, (0, EACH, 0, 0))(runs, clients, carry.server.x, carry.states)
+    def one(run: Runs, clients: Client, h0: Array) -> Array:
+        server, states = _init(run, clients, x0, h0)
+        return lyapunov(run, clients, server.x, states)
+
+    return [
+        jax.vmap(one, (0, EACH, 0))(runs, clients_of(runs, losses, x_star), controls)
+        for runs, controls in zip(groups, h0, strict=True)
+    ]
 
 
 def _asks(run: Runs, clients: Client, carry: Carry) -> Points:
@@ -177,7 +191,7 @@ def _choose(condition: Array, yes: Any, no: Any) -> Any:
     return jax.tree.map(pick, yes, no)
 
 
-@partial(jax.jit, donate_argnames="carry")
+@partial(jax.jit, donate_argnames="carry", compiler_options=SIMPLE_LOOPS)
 def advance(
     losses: Losses,
     x_star: Array,

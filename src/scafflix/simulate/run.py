@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,7 +34,7 @@ from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization, check_person
 from scafflix.problems.problem import Problem, check_problem
 from scafflix.record import Record
-from scafflix.simulate.batch import COLUMNS, Batch, check_stepsizes
+from scafflix.simulate.batch import COLUMNS, Batch, check_stepsizes, start_psi
 from scafflix.simulate.bits import message_bits
 from scafflix.simulate.cohorts import train
 from scafflix.simulate.identity import identity_of
@@ -253,24 +254,28 @@ def _rounds(
 
 @in_float64
 def start_lyapunov(
-    problem: Problem, runs: Sequence[Run], *, start: str | Array = "ones", h0: str | Array = "zero"
+    problem: Problem,
+    person: Personalization,
+    methods: Sequence[Method],
+    *,
+    start: str | Array = "ones",
+    h0: str | Array = "zero",
 ) -> list[float]:
-    """Psi^0 of every run, over the clients that take part."""
-    controls = start_controls(h0, problem)
+    """Psi^0 of every method, over the clients that take part."""
+    controls, runs = start_controls(h0, problem), [Run(person, method) for method in methods]
     for member in runs:
-        check_method(problem, member.person, member.method)
+        check_method(problem, person, member.method)
         check_stepsizes(problem, member, strict=False)
+    if not len(person.active):
+        return [0.0] * len(runs)
     x0, solved = start_point(start, problem), _solve(problem, runs)
-    found: dict[int, float] = {}
-    for indices in _groups(runs):
-        members = [runs[index] for index in indices]
-        if len(members[0].person.active):
-            solutions = [solved[index] for index in indices]
-            psi = Batch(problem, members, solutions, x0, controls).start_lyapunov()
-        else:
-            psi = np.zeros(len(members))
-        found |= dict(zip(indices, psi.tolist(), strict=True))
-    return [found[index] for index in range(len(runs))]
+    groups = _groups(runs)
+    batches = [
+        Batch(problem, [runs[k] for k in group], [solved[k] for k in group], x0, controls)
+        for group in groups
+    ]
+    found = dict(zip(itertools.chain(*groups), start_psi(batches), strict=True))
+    return [found[k] for k in range(len(runs))]
 
 
 @in_float64

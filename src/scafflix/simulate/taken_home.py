@@ -46,19 +46,19 @@ def models_of(
         models["local"] = jax.tree.map(np.asarray, stars)
     if not len(person.active):  # all have x_i*
         return {**models, "personal": models["local"]}
-    alpha = person.alpha.astype(problem.dtype)
+    if method.mixes:
+        return {**models, "personal": mixtures(person.alpha, x, models["local"])}
     gamma = np.ones(problem.n, problem.dtype)
     gamma[person.active] = method.gamma
     clients = Client(
-        alpha,
+        person.alpha.astype(problem.dtype),
         gamma,
         None if stars is None else Vector(stars),
         problem.federation.train.counts.astype(problem.dtype),
         np.full(problem.n, len(person.active), problem.dtype),
     )
-    some = person.active if not method.mixes else everyone  # states are of those who take part
+    some = person.active  # states are of those who take part
     states = ended.read(some) if isinstance(ended, Store) else ended
-    states = None if method.mixes else states
     chosen = jax.tree.map(lambda leaf: leaf[some], clients)
     point, axis = Vector(x), None
     if method.tune is not None:
@@ -72,7 +72,7 @@ def models_of(
 
 
 def mixtures(alpha: Floats, x: Params, stars: Params) -> Params:
-    """alpha_i x + (1 - alpha_i) x_i* of every client, with alpha_i of its own choice."""
+    """alpha_i x + (1 - alpha_i) x_i* of every client."""
 
     def mixed(leaf: Any, star: Any) -> NDArray[Any]:
         return np.asarray(mixture(alpha.astype(star.dtype), np.asarray(leaf), star))
