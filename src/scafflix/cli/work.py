@@ -131,7 +131,7 @@ def plan(
     facts, header = made.facts, ["method", "p", "zeta", "iterations", "rounds", "megabytes"]
     if known is not None:
         facts["seconds of a gradient"] = known.gradient
-        header = ["method", "cohort", "p", "iterations", "rounds", "megabytes", "seconds"]
+        header = ["method", "cohort", "p", "rounds", "megabytes", "seconds"]
     show_facts("Plan", facts)
     sure = [one for one in made.methods if one.iterations is not None]
     rows = [tuple(in_words(getattr(one, name)) for name in header) for one in sure]
