@@ -377,6 +377,14 @@ def test_stepsizes_beyond_theory_have_no_certificate(linear_case: Case) -> None:
     assert np.isnan(record.metrics["lyapunov_bound"]).all()
 
 
+def test_rounds_that_nobody_looked_at_are_passed_over() -> None:
+    psi = np.array([1.0, np.nan, 0.9, np.nan, 0.1])
+    certificate = certify(psi, np.array([1.0, 0.8, 0.6, 0.5, 0.4]), 0.0, exact=True)
+    assert certificate is not None
+    assert (certificate.worst_round, certificate.rounds_checked) == (2, 2)
+    assert certificate.worst_ratio == pytest.approx(1.5)
+
+
 def test_the_worst_round_is_named_from_1_on() -> None:
     certificate = certify(
         np.array([1.0, 0.5, 0.9, 0.1]), np.array([1.0, 1.0, 0.6, 0.5]), 0.0, exact=True

@@ -270,7 +270,8 @@ class Certificate(NamedTuple):
 
 
 def certify(psi: Floats, bound: Floats, floor: float, exact: bool) -> Certificate | None:
-    """Compare round by round, from the start on; None where there is no guarantee to check.
+    """Compare round by round, from the start on; None where there is no guarantee to check. A
+    round that nobody looked at is NaN.
 
     A round that takes Psi to 0, or as near as rounding allows it from where it was before, says
     nothing: the bound itself is then 0 or as small.
@@ -280,8 +281,10 @@ def certify(psi: Floats, bound: Floats, floor: float, exact: bool) -> Certificat
     """
     if not np.isfinite(bound).all():
         return None
+    (rounds,) = np.nonzero(np.isfinite(psi))
+    psi, bound = psi[rounds], bound[rounds]
     rounding = floor + UNIT**2 * psi[:-1] + np.finfo(np.float64).tiny
-    psi, bound = psi[1:], bound[1:]
+    psi, bound, rounds = psi[1:], bound[1:], rounds[1:]
     above = np.flatnonzero(psi > rounding)
     if not len(above):
         return Certificate(True, 0.0, 0, 0, 1.0 if exact else None)
@@ -290,4 +293,4 @@ def certify(psi: Floats, bound: Floats, floor: float, exact: bool) -> Certificat
     worst = int(np.argmax(ratio))
     largest = float(ratio[worst])
     chance = min(1.0, 1 / largest) if exact else None
-    return Certificate(largest <= 1, largest, int(above[worst]) + 1, len(above), chance)
+    return Certificate(largest <= 1, largest, int(rounds[above[worst]]), len(above), chance)
