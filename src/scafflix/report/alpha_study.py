@@ -127,7 +127,8 @@ def figure(found: Sequence[Study]) -> Picture:
         axes.axhline(alone, color="0.4", ls="--", lw=1, label="alone" if first else None)
         chosen = [_mean(fates) for fates in study.rounds[CHOSEN].values()]
         room = 1.6 * max(abs(alone - min(chosen)), 0.02 * alone)
-        axes.set_ylim(min(chosen) - 0.3 * room, max(alone, *chosen) + room)
+        low = min(_mean(fates) for line in DRAWN for fates in study.rounds[line].values())
+        axes.set_ylim(low - 0.3 * room, max(alone, *chosen) + room)
         axes.set_title(study.title)
         axes.grid(visible=True, alpha=0.3)
     for axes in grid.flat[len(found) :]:
