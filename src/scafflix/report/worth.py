@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scafflix.record import Record
+from scafflix.report.curves import Family, alpha_label, families
+from scafflix.report.table import Table
 
 
 def facts(record: Record) -> dict[str, str]:
@@ -14,9 +18,7 @@ def facts(record: Record) -> dict[str, str]:
     made = {}
     chosen: dict[str, Any] | None = record.summary.get("alpha")
     if chosen is not None:
-        alpha = np.percentile(record.clients["alpha"], (0, 50, 100))
-        low, middle, high = (f"{value:.2g}" for value in alpha)
-        made[f"alpha, by {chosen['rule']}"] = f"{low} to {high}, median {middle}"
+        made[f"alpha, by {chosen['rule']}"] = spread(record)
         made["expected gain of loss"] = f"{chosen['expected_gain']:.4g}"
     found: dict[str, Any] | None = record.summary.get("taking_part")
     if found is not None:
@@ -25,12 +27,19 @@ def facts(record: Record) -> dict[str, str]:
     return made
 
 
+def spread(record: Record) -> str:
+    """The alphas of the clients."""
+    alpha = np.percentile(record.clients["alpha"], (0, 50, 100))
+    low, middle, high = (f"{value:.2g}" for value in alpha)
+    return f"{low} to {high}, median {middle}"
+
+
 def _against_alone(found: dict[str, Any], kind: str) -> str:
     one = found[kind]
     side = "above" if one["gain"] < 0 else "below"
     words = f"{abs(one['gain']):.4g} {side} alone; "
     words += f"{one['hurt']} of {found['clients']} clients worse off"
-    return words + (f", by {one['harm']:.4g}" if one["hurt"] else "")
+    return words + by(one)
 
 
 def taking_part(record: Record) -> str | None:
@@ -56,3 +65,55 @@ def taking_part(record: Record) -> str | None:
         f"{mine['gaining']} of {found['clients']} clients ({mine['hurt']} are worse off than "
         f"alone), {cost}."
     )
+
+
+def chosen(records: Sequence[Record]) -> Table | None:
+    """The runs whose alpha the clients chose: what they expected of it, and what came of it."""
+    found = [one for one in families(records) if one.records[0].summary.get("alpha") is not None]
+
+    def cells(family: Family) -> tuple[str, ...]:
+        record = family.records[0]
+        made, alone = record.summary["alpha"], record.summary.get("taking_part")
+        came = "" if alone is None else f"{alone['personal']['gain']:.4g}"
+        return made["rule"], spread(record), f"{made['expected_gain']:.4g}", came
+
+    header = ("rule", "chosen", "expected", "found")
+    return _by_family("Alpha, as the clients chose it, and the loss it saves", header, found, cells)
+
+
+def worse_off(records: Sequence[Record]) -> Table | None:
+    """Of the runs with a held-out part and models of the clients' own: how many of the clients are
+    worse off than alone, and by how much those are."""
+    made = families(records)
+    found = [one for one in made if one.records[0].summary.get("taking_part") is not None]
+
+    def cells(family: Family) -> tuple[str, ...]:
+        alone = family.records[0].summary["taking_part"]
+        return tuple(
+            f"{one['hurt']} of {alone['clients']} ({100 * one['share_hurt']:.0f} %){by(one)}"
+            for one in (alone["personal"], alone["global"])
+        )
+
+    title = "Clients with more held-out loss than alone"
+    return _by_family(title, ("personal", "global"), found, cells)
+
+
+def by(one: dict[str, Any]) -> str:
+    """By how much those who are hurt are, on average."""
+    return f", by {one['harm']:.3g}" if one["hurt"] else ""
+
+
+def _by_family(
+    title: str,
+    header: tuple[str, ...],
+    found: Sequence[Family],
+    cells: Callable[[Family], tuple[str, ...]],
+) -> Table | None:
+    """A row for each, with its data where there are several."""
+    several = len({family.data for family in found}) > 1
+    names = ("data", "method", "alpha") if several else ("method", "alpha")
+    rows = []
+    for family in found:
+        who = (Path(family.data).name, family.method, alpha_label(family.alpha))
+        rows.append((*who[-len(names) :], *cells(family)))
+    return Table(title, (*names, *header), rows) if rows else None
