@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scafflix.core.checkpoint import Checkpoints, Often
 from scafflix.report import rivals
 from scafflix.runs import reproduction
 from scafflix.runs.config import Scale
@@ -47,7 +48,8 @@ def panel(tmp_path_factory: pytest.TempPathFactory) -> Panel:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SCAFFLIX_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(reproduction, "figure_settings", settings.__getitem__)
-        (made,) = reproduce("rivals", Scale.smoke)
+        place = Checkpoints(tmp_path_factory.mktemp("checkpoints"), Often(rounds=1))
+        (made,) = reproduce("rivals", Scale.smoke, checkpoints=place)
     return made
 
 
