@@ -40,7 +40,7 @@ def records() -> list[Record]:
 def test_each_group_has_its_rounds_and_clients_and_the_drawn_alphas_are_the_same() -> None:
     found = comparisons("triple")
     assert [config.data for config in found] == sorted(
-        ["mushrooms", "a6a", "w6a"] * 3, key=["mushrooms", "a6a", "w6a"].index
+        ["mushrooms", "a6a", "w6a"] * 5, key=["mushrooms", "a6a", "w6a"].index
     )
     drawn = found[0].alphas[-1]
     assert len(drawn) == found[0].clients == 100
