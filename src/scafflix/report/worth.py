@@ -17,7 +17,8 @@ def facts(record: Record) -> dict[str, str]:
         alpha = np.percentile(record.clients["alpha"], (0, 50, 100))
         low, middle, high = (f"{value:.2g}" for value in alpha)
         made[f"alpha, by {chosen['rule']}"] = f"{low} to {high}, median {middle}"
-        made["expected gain of loss"] = f"{chosen['expected_gain']:.4g}"
+        if chosen["expected_gain"] is not None:
+            made["expected gain of loss"] = f"{chosen['expected_gain']:.4g}"
     found: dict[str, Any] | None = record.summary.get("taking_part")
     if found is not None:
         for kind in ("personal", "global"):
