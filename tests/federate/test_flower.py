@@ -28,7 +28,7 @@ from scafflix.federate.configuration import DeployConfig, checked, config_from, 
 from scafflix.federate.flower_client import client_app, core_of
 from scafflix.federate.flower_server import plan_run, server_app
 from scafflix.federate.flower_transport import FlowerTransport
-from scafflix.federate.messages import Evaluation, Hello, Introduction, Refusal, Upload
+from scafflix.federate.messages import Curve, Evaluation, Hello, Introduction, Refusal, Upload
 from scafflix.federate.node import client_of
 from scafflix.federate.partition import write_nodes
 from scafflix.federate.roster import new_roster
@@ -371,6 +371,8 @@ MESSAGES = [
     Hello(True),
     Introduction("c", 0.5, 0.1, 0.01, 1.0, 7, "float64[2]", (np.ones(2), np.zeros((0, 3)))),
     Upload("r", 0, "c", 3, -1, 2.5, float("nan"), (np.ones((2, 3), np.float32), np.arange(3.0))),
+    Curve("r", 1, "c", 3, 2, (np.linspace(0.0, 1.0, 21), np.ones(1))),
+    Curve("r", 1, "c", 3, 2, ()),
     Evaluation("r", 1, "c", 3, 2, 0.25, float("inf")),
     Refusal("r", 1, "c", 3, "lost", "Was weiß ich?"),
 ]
@@ -436,6 +438,22 @@ def test_the_configuration_goes_over_the_wire_as_text() -> None:
 def test_a_node_that_is_badly_set_up_is_one_sentence(own: dict[str, Any], words: str) -> None:
     with pytest.raises(sx.ScafflixError, match=words):
         client_of(settings(), own)
+
+
+def test_a_rule_is_for_every_node_without_an_alpha_of_its_own(
+    nodes: dict[int, dict[str, Any]], tmp_path: Path
+) -> None:
+    config = settings(alpha="auto", rounds=2)
+    for node, own in nodes.items():
+        if node != 102:
+            del own["alpha"]
+    nodes[101]["alpha"] = "loo"
+    made = flower_server.run(grid_of(config, nodes), config, tmp_path / "s", nodes=5, poll=0.0)
+    assert made.clients["alpha"][2] == cases.ALPHA[2]
+    assert np.isnan(made.clients["expected_gain"]).tolist() == [False, False, True, False, False]
+    assert made.summary["alpha"]["rule"] == "loo"
+    assert "refused" not in made.summary["troubles"]
+    assert made.curves["mean"][0] == 0
 
 
 def test_the_roster_may_be_given(nodes: dict[int, dict[str, Any]], tmp_path: Path) -> None:

@@ -72,6 +72,22 @@ def test_losses_gradients_and_scores_are_those_of_the_same_model_in_jax() -> Non
     np.testing.assert_allclose(h_weight, g_weight.T, atol=1e-6)
 
 
+def test_a_module_judges_its_mixtures_by_validation_examples_or_refuses() -> None:
+    for word, said in (("loo", "for a PyTorch module use validation"), ("auto", "has none")):
+        with pytest.raises(sx.ScafflixError, match=said):
+            torch_learner().rule(word)
+    fed = federation()
+    with_validation = replace(fed, validation=fed.test, test=None)
+    mine = TorchLearner(with_validation, linear, l2=L2)
+    x, x_star = mine.start(), 3 * mine.start()
+    found = mine.judged("common", x_star, x, 2)
+    assert found.rule.name == "common"
+    assert found.evidence.weight.tolist() == [9]
+    middle = torch_learner().test_loss(2 * x)
+    assert found.evidence.curves[0, 10] == pytest.approx(middle, rel=1e-5)
+    assert found.evidence.curves[0, 0] == pytest.approx(torch_learner().test_loss(x_star))
+
+
 def test_a_batch_depends_on_its_place_alone() -> None:
     learner = torch_learner(gradient=Minibatch(5))
     x = learner.start()

@@ -11,7 +11,7 @@ import scafflix as sx
 from cases import L2, Case, examples, problem
 from scafflix.personalization.rules import blending, james_stein, loo, validation
 from scafflix.personalization.rules.choosing import FEW_OF_ONE_CLASS, ONE_CLASS, choose, rule_for
-from scafflix.personalization.rules.contract import GRID, Evidence
+from scafflix.personalization.rules.contract import GRID, Decision, Evidence
 
 Floats = NDArray[np.float64]
 
@@ -103,15 +103,19 @@ def evidence(curves: object, weight: object) -> Evidence:
     return Evidence(np.asarray(curves, float), np.asarray(weight, float))
 
 
+def blended(given: Evidence) -> Decision:
+    return blending.blended_with(given, blending.told(given))
+
+
 def bowl(least: float) -> Floats:
     return (GRID - least) ** 2
 
 
 def test_the_blend_weighs_a_clients_own_curve_by_its_examples() -> None:
     """Two parabolas and their mean: the least point is a weighted mean of their least points."""
-    made = blending.blended(evidence([bowl(0.2), bowl(0.8)], [100, 100]))
+    made = blended(evidence([bowl(0.2), bowl(0.8)], [100, 100]))
     np.testing.assert_allclose(made.alpha, [0.35, 0.65])
-    made = blending.blended(evidence([bowl(0.2), bowl(0.8)], [1e6, 1e6]))
+    made = blended(evidence([bowl(0.2), bowl(0.8)], [1e6, 1e6]))
     np.testing.assert_allclose(made.alpha, [0.2, 0.8])
 
 
@@ -132,7 +136,7 @@ def test_the_blend_needs_only_sums_over_the_others() -> None:
     given = evidence([bowl(0.2), bowl(0.8), bowl(0.6)], [10, 20, 30])
     alone = Evidence(given.curves[1:2], given.weight[1:2])
     made = blending.blended_with(alone, blending.told(given))
-    assert made.alpha[0] == blending.blended(given).alpha[1]
+    assert made.alpha[0] == blended(given).alpha[1]
 
 
 def test_nobody_takes_what_its_own_evidence_calls_worse_than_its_own_model() -> None:
@@ -140,7 +144,7 @@ def test_nobody_takes_what_its_own_evidence_calls_worse_than_its_own_model() -> 
     given = evidence(
         random.normal(size=(200, len(GRID))).cumsum(axis=1), random.integers(1, 400, 200)
     )
-    made = blending.blended(given)
+    made = blended(given)
     taken = given.curves[np.arange(200), np.rint(20 * made.alpha).astype(int)]
     assert (taken <= given.curves[:, 0]).all()
     assert 0 < (made.alpha > 0).mean() < 1
@@ -148,13 +152,14 @@ def test_nobody_takes_what_its_own_evidence_calls_worse_than_its_own_model() -> 
 
 def test_who_knows_nothing_takes_what_the_others_say_and_nobody_then_moves() -> None:
     unknown = np.full(len(GRID), np.nan)
-    made = blending.blended(evidence([bowl(0.4), bowl(0.6), unknown], [50, 50, 50]))
+    made = blended(evidence([bowl(0.4), bowl(0.6), unknown], [50, 50, 50]))
     assert made.alpha[2] == pytest.approx(0.5)
-    assert blending.blended(evidence([unknown, unknown], [1, 1])).alpha.tolist() == [0, 0]
+    assert blended(evidence([unknown, unknown], [1, 1])).alpha.tolist() == [0, 0]
 
 
 def test_the_common_rule_gives_all_the_least_point_of_the_mean() -> None:
-    made = blending.pooled(evidence([bowl(0.2), bowl(0.8), bowl(0.5)], [1, 1000, 1]))
+    given = evidence([bowl(0.2), bowl(0.8), bowl(0.5)], [1, 1000, 1])
+    made = blending.pooled(given, blending.told(given))
     np.testing.assert_allclose(made.alpha, 0.5)
 
 

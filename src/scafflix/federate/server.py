@@ -37,6 +37,7 @@ from scafflix.federate.settings import Settings
 from scafflix.federate.standing import Standing
 from scafflix.federate.uploads import Expected, problem_with_upload, weighted_mean
 from scafflix.methods.method import Client, Method, Turn
+from scafflix.personalization.rules.contract import Told
 from scafflix.simulate.batch import own_steps, steps_of, uniforms
 from scafflix.simulate.cohorts import cohort_of
 
@@ -68,6 +69,7 @@ class ServerCore(Standing):
     ) -> None:
         super().__init__(ServerFiles(folder, hook), roster, method, start, settings)
         self.closed: Closed | None = None
+        self.others: Told | None = None  # what the clients told to choose alpha_i, at the end
         self.resume(back_to)
         self._open()
 

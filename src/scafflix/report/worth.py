@@ -19,7 +19,8 @@ def facts(record: Record) -> dict[str, str]:
     chosen: dict[str, Any] | None = record.summary.get("alpha")
     if chosen is not None:
         made[f"alpha, by {chosen['rule']}"] = spread(record)
-        made["expected gain of loss"] = f"{chosen['expected_gain']:.4g}"
+        if chosen["expected_gain"] is not None:
+            made["expected gain of loss"] = f"{chosen['expected_gain']:.4g}"
     found: dict[str, Any] | None = record.summary.get("taking_part")
     if found is not None:
         for kind in ("personal", "global"):

@@ -173,16 +173,20 @@ def check_alpha(config: RunConfig) -> None:
     read_alpha(alpha_of(config), None)
     rule = rule_in(config.alpha)
     if is_network(config.model):
-        rule = "validation" if rule in ("auto", "common") else rule
-        if rule not in (None, "validation"):
-            raise ScafflixError(
-                f"alpha is {rule!r}, which needs the Hessian of a linear model; for the network "
-                f"{config.model} use validation."
-            )
-    if rule == "validation" and not (is_network(config.model) or config.validation):
+        check_rule(rule, f"network {config.model}")
+    elif rule == "validation" and not config.validation:
         raise ScafflixError(
             "alpha is 'validation', but no examples are held out for it; give validation, such "
             "as 0.1."
+        )
+
+
+def check_rule(rule: str | None, model: str) -> None:
+    """Refuse a rule that only linear models can serve, for another model."""
+    if rule in ("loo", "james-stein"):
+        raise ScafflixError(
+            f"alpha is {rule!r}, which needs the Hessian of a linear model; for the {model} use "
+            "validation."
         )
 
 

@@ -4,30 +4,25 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from scafflix.core.types import Floats
-from scafflix.personalization.rules.contract import GRID, Decision, Evidence
+from scafflix.personalization.rules.contract import GRID, Decision, Evidence, Told
 
 OTHERS = 100.0  # examples that what others tell counts for
-
-
-class Told(NamedTuple):
-    """What the clients that know something tell all."""
-
-    curve: Floats  # [alphas], the mean of their curves, each counted from alpha = 0
-    scarcity: float  # the mean of 1/n_i
+NOTHING = Told(np.zeros(len(GRID)), 1.0)  # what nobody tells: that there is nothing to gain
 
 
 def told(evidence: Evidence) -> Told:
-    """The means over those who know something; if nobody does, that there is nothing to gain."""
+    """What clients with this evidence tell all."""
     known = evidence.known
-    if not known.any():
-        return Told(np.zeros(len(GRID)), 1.0)
-    curve = _from_zero(evidence.curves[known]).mean(axis=0)
-    return Told(curve, float(np.mean(1 / evidence.weight[known])))
+    curves, scarcities = _from_zero(evidence.curves[known]), 1 / evidence.weight[known]
+    return mean(curves.sum(axis=0), float(scarcities.sum()), int(known.sum()))
+
+
+def mean(curves: Floats, scarcities: float, known: int) -> Told:
+    """From sums over those who know something."""
+    return Told(curves / known, scarcities / known) if known else NOTHING
 
 
 def for_size(others: Told, n: Floats) -> Floats:
@@ -43,14 +38,9 @@ def for_size(others: Told, n: Floats) -> Floats:
     return np.asarray(others.curve + more[:, None] * noise)
 
 
-def blended(evidence: Evidence) -> Decision:
+def blended_with(evidence: Evidence, others: Told) -> Decision:
     """The least point of n_i parts of the client's own curve and 100 of what others tell, among
     those at which its own evidence expects no more than of its own model."""
-    return blended_with(evidence, told(evidence))
-
-
-def blended_with(evidence: Evidence, others: Told) -> Decision:
-    """The same for clients that were not among those who told it."""
     own, known = _from_zero(evidence.curves), evidence.known
     weight = np.where(known, evidence.weight, 0.0)[:, None]
     prior = for_size(others, np.maximum(1.0, evidence.weight))
@@ -59,10 +49,10 @@ def blended_with(evidence: Evidence, others: Told) -> Decision:
     return Decision(GRID[np.argmin(np.where(harmless, curves, np.inf), axis=1)], curves)
 
 
-def pooled(evidence: Evidence) -> Decision:
+def pooled(evidence: Evidence, others: Told) -> Decision:
     """One alpha for all: the least point of the mean curve, whatever it does to whom."""
-    mean, clients = told(evidence).curve, len(evidence.weight)
-    return Decision(np.full(clients, GRID[np.argmin(mean)]), np.tile(mean, (clients, 1)))
+    clients, least = len(evidence.weight), GRID[np.argmin(others.curve)]
+    return Decision(np.full(clients, least), np.tile(others.curve, (clients, 1)))
 
 
 def _from_zero(curves: Floats) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,13 +24,13 @@ _TAUGHT = "it takes what the others' mean curve says"
 FEW_OF_ONE_CLASS = f"fewer than {FEW} examples, all of one class: {_TAUGHT}"
 _ONE_EXAMPLE = "too few examples to leave one out"
 
-LOO = Rule("loo", loo.check, f"{_ONE_EXAMPLE}: {_TAUGHT}", loo.evidence, blending.blended)
+LOO = Rule("loo", loo.check, f"{_ONE_EXAMPLE}: {_TAUGHT}", loo.evidence, blending.blended_with)
 VALIDATION = Rule(
     "validation",
     validation.check,
     f"no validation examples: {_TAUGHT}",
     validation.evidence,
-    blending.blended,
+    blending.blended_with,
 )
 JAMES_STEIN = Rule(
     "james-stein",
@@ -37,7 +38,10 @@ JAMES_STEIN = Rule(
     "one example: it keeps its own model",
     james_stein.evidence,
     james_stein.decide,
+    consults=False,
 )
+RULES = {rule.name: rule for rule in (LOO, VALIDATION, JAMES_STEIN)}
+COMMON = "common"
 
 
 class Choice(NamedTuple):
@@ -56,24 +60,31 @@ class Choice(NamedTuple):
         return {"alpha": GRID, "own": self.own, "expected": self.expected}
 
 
-def rule_for(word: str, problem: Problem) -> Rule:
+def consults(name: str) -> bool:
+    """Whether clients tell each other something before they decide by this rule."""
+    return name == COMMON or RULES[name].consults
+
+
+def rule_for(word: str, problem: Problem, clients: int | None = None) -> Rule:
     """The rule that a word names on this problem; refuse one that cannot serve it.
 
-    `auto` is leave-one-out; where there is no Hessian, or none that fits, the validation part.
+    `auto` is leave-one-out; where there is no Hessian, or none that fits, the validation part. A
+    problem may hold some of the clients that x was trained by: then say how many these were.
     """
     if word == "auto":
         word = "loo" if fits(problem) or problem.federation.validation is None else "validation"
         word = word if problem.linear else "validation"
-    if word == "common":
-        return _common(LOO if problem.linear else VALIDATION, problem)
-    rule = {rule.name: rule for rule in (LOO, VALIDATION, JAMES_STEIN)}[word]
+    judge = ("loo" if problem.linear else "validation") if word == COMMON else word
+    rule = RULES[judge]
     rule.check(problem)
-    return rule
+    if judge == "loo" and clients is not None:
+        rule = rule._replace(evidence=partial(loo.evidence, share=1 / clients))
+    return common(rule) if word == COMMON else rule
 
 
-def _common(judge: Rule, problem: Problem) -> Rule:
-    judge.check(problem)
-    return judge._replace(name="common", decide=blending.pooled)
+def common(judge: Rule) -> Rule:
+    """One alpha for all, by the curves of this rule."""
+    return judge._replace(name=COMMON, decide=blending.pooled)
 
 
 def fits(problem: Problem) -> bool:
@@ -86,13 +97,19 @@ def choose(problem: Problem, word: str, x_star: Any, x: Any) -> Choice:
     rule = rule_for(word, problem)
     evidence, note = weighed(problem, rule, rule.evidence(problem, x_star, x))
     _warn(problem, rule, note)
-    return choice(rule.name, evidence, rule.decide(evidence), note)
+    return choice(rule.name, evidence, rule.decide(evidence, blending.told(evidence)), note)
 
 
 def weighed(problem: Problem, rule: Rule, evidence: Evidence) -> tuple[Evidence, NDArray[np.str_]]:
     """Without what a few examples of one class say, and what each client lacked."""
-    one, train = _one_class(problem), problem.federation.train
-    few = one & (train.counts < FEW) & (evidence.alpha is None)
+    return sifted(rule, evidence, _one_class(problem), problem.federation.train.counts)
+
+
+def sifted(
+    rule: Rule, evidence: Evidence, one: NDArray[np.bool_], counts: NDArray[np.int64]
+) -> tuple[Evidence, NDArray[np.str_]]:
+    """The same for clients with so many training examples, those of `one` all of one class."""
+    few = one & (counts < FEW) & (evidence.alpha is None)
     note = np.where(one, np.where(few, FEW_OF_ONE_CLASS, ONE_CLASS), "")
     note = np.where(evidence.known, note, rule.ignorant)
     return evidence._replace(curves=np.where(few[:, None], np.nan, evidence.curves)), note

@@ -31,6 +31,13 @@ class Evidence(NamedTuple):
         return np.asarray(np.isfinite(self.curves).all(axis=1))
 
 
+class Told(NamedTuple):
+    """What the clients that know something tell all."""
+
+    curve: Floats  # [alphas], the mean of their curves, each counted from alpha = 0
+    scarcity: float  # the mean of 1/n_i
+
+
 class Decision(NamedTuple):
     """alpha_i, and the curve whose least point it is."""
 
@@ -45,4 +52,5 @@ class Rule(NamedTuple):
     check: Callable[[Problem], None]  # refuses a problem that the rule cannot serve
     ignorant: str  # of a client that knows nothing: why, and what it does instead
     evidence: Callable[[Problem, Any, Any], Evidence]  # of a problem, all x_i* and x
-    decide: Callable[[Evidence], Decision]
+    decide: Callable[[Evidence, Told], Decision]
+    consults: bool = True  # whether a decision depends on what others tell

@@ -15,7 +15,7 @@ import numpy as np
 
 from scafflix.core.types import Floats
 from scafflix.models import LinearModel
-from scafflix.personalization.rules.contract import GRID, Decision, Evidence
+from scafflix.personalization.rules.contract import GRID, Decision, Evidence, Told
 from scafflix.personalization.rules.influence import check_size, influence
 from scafflix.personalization.rules.predictions import derivatives, predictions, spans
 from scafflix.problems.problem import Problem
@@ -55,7 +55,8 @@ def noise(features: Floats, slope: Floats, C: Floats, l2: float, x_star: Floats)
     return float(squares + 2 * l2 * np.sum(slope * R) + n * l2**2 * own) / n
 
 
-def decide(evidence: Evidence) -> Decision:
-    """As the formula says; a client that knows nothing stays with its own model."""
+def decide(evidence: Evidence, _: Told) -> Decision:
+    """As the formula says, whatever others tell; a client that knows nothing stays with its own
+    model."""
     assert evidence.alpha is not None
     return Decision(evidence.alpha, evidence.curves)
