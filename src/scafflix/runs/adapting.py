@@ -26,9 +26,8 @@ from scafflix.models.linear import LinearModel, Targets
 from scafflix.personalization.mixing import mixture
 from scafflix.personalization.personalize import exact_optima
 from scafflix.personalization.rules import blending, loo
-from scafflix.personalization.rules.blending import Told
 from scafflix.personalization.rules.choosing import LOO, choice, weighed
-from scafflix.personalization.rules.contract import GRID, Evidence
+from scafflix.personalization.rules.contract import GRID, Evidence, Told
 from scafflix.problems.problem import Problem
 from scafflix.record import Record
 from scafflix.simulate.recording import example_counts, linear_scores
