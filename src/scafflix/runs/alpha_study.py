@@ -23,7 +23,8 @@ from scafflix.core.errors import ScafflixError, ScafflixWarning
 from scafflix.core.precision import in_float64
 from scafflix.core.progress import Progress
 from scafflix.core.types import Floats
-from scafflix.data import Federation, load
+from scafflix.data import Federation, from_clients, load
+from scafflix.data.arrays import Part
 from scafflix.methods.scafflix import scafflix
 from scafflix.models import MODELS, LinearModel
 from scafflix.personalization.mixing import mixture
@@ -32,7 +33,6 @@ from scafflix.personalization.rules import blending, loo
 from scafflix.personalization.rules.choosing import LOO, choose, weighed
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
-from scafflix.runs.hospitals_and_fields import heart, landmine
 from scafflix.runs.runner import figure_settings
 from scafflix.simulate.planning import optima, plan
 from scafflix.simulate.recording import Run
@@ -177,13 +177,35 @@ def _division(
 
 
 def _federation(panel: Mapping[str, Any], division: int, validation: float = 0.0) -> Federation:
-    if panel["data"] == "heart":
-        return heart(division, panel["test"], validation)
-    if panel["data"] == "landmine":
-        return landmine(division, panel["rows"], validation)
+    if "rows" in panel:
+        return _with_rows(load(panel["data"]), panel["rows"], division, validation)
     names = ("clients", "split", "scale", "intercept", "test")
     options = {name: panel[name] for name in names if name in panel}
     return load(panel["data"], **options, validation=validation, seed=division)
+
+
+def _with_rows(whole: Federation, rows: int, division: int, validation: float) -> Federation:
+    """Clients with so many rows each to train on, all others to test; features standardized by
+    the former, and an intercept."""
+    spans = list(zip(whole.train.offsets[:-1], whole.train.offsets[1:], strict=True))
+    features = [whole.train.features[slice(*span)] for span in spans]
+    labels = [whole.train.labels[slice(*span)] for span in spans]
+    orders = [
+        np.random.default_rng((division, k)).permutation(len(b)) for k, b in enumerate(labels)
+    ]
+    seen = np.concatenate([A[order[:rows]] for A, order in zip(features, orders, strict=True)])
+    middle, spread = seen.mean(axis=0), seen.std(axis=0)
+    held_out = round(validation * rows)
+    parts: dict[str, dict[object, Part]] = {part: {} for part in ("train", "test", "validation")}
+    for client, A, b, order in zip(whole.clients, features, labels, orders, strict=True):
+        scaled = np.hstack([(A - middle) / spread, np.ones((len(A), 1))])
+        cuts = {"validation": order[:held_out], "train": order[held_out:rows], "test": order[rows:]}
+        for part, chosen in cuts.items():
+            parts[part][client] = scaled[chosen], b[chosen]
+    made = from_clients(parts["train"], held_out=parts["test"], name=whole.name)
+    if not held_out:
+        return made
+    return replace(made, validation=from_clients(parts["validation"]).train)
 
 
 def _problem(panel: Mapping[str, Any], federation: Federation) -> Problem:
