@@ -36,7 +36,8 @@ browser:
 demo: $(LIGHT)
 	$(BIN)/scafflix demo --out demo --force
 
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --max-worker-restart 0
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+  --max-worker-restart 0
 # what everyday work does not wait for: other processes, browsers, pages, figures, large networks
 SLOW := tests/docs tests/federate tests/trust tests/test_wheel.py tests/test_guest.py \
   tests/cli/test_commands.py tests/cli/test_network_commands.py tests/cli/test_own_method.py \

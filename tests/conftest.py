@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
@@ -18,15 +19,44 @@ import scafflix as sx
 from cases import KINDS, Case
 from cases import case as make_case
 
-# a program compiled once is found by later tests, by the processes they start, and the next time
-KEPT = {
-    "jax_compilation_cache_dir": str(Path(__file__).parents[1] / "build" / "programs"),
-    "jax_persistent_cache_min_compile_time_secs": 0.05,
-}
-for option, value in KEPT.items():
-    jax.config.update(option, value)
-    os.environ[option.upper()] = str(value)
+# a program compiled once is found by later tests, and the next time; so are the programs of the
+# processes that tests start, in a place of their own: those compile as a user's processes do
+PROGRAMS, CACHE = Path(__file__).parents[1] / "build", "jax_compilation_cache_dir"
+LEAST, KEPT = "jax_persistent_cache_min_compile_time_secs", 0.05
+jax.config.update(CACHE, str(PROGRAMS / "programs"))
+jax.config.update(LEAST, KEPT)
+os.environ |= {CACHE.upper(): str(PROGRAMS / "programs-of-processes"), LEAST.upper(): str(KEPT)}
 sx.use_all_cores()
+# here programs run for milliseconds: compile them fast rather than well, in half the time
+QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+with mock.patch.dict(os.environ, XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} {QUICK}"):
+    jax.devices()  # which reads the flags
+
+# what takes longest begins first, so that the processes that share out the files end together
+LONG = (
+    "federate/test_processes.py",
+    "federate/test_killed_commands.py",
+    "federate/test_doors.py",
+    "federate/test_hostile_node.py",
+    "federate/test_flower.py",
+    "federate/test_faults.py",
+    "trust/test_kills.py",
+    "test_wheel.py",
+    "federate/test_pytorch.py",
+    "docs/test_blocks.py",
+    "federate/test_bounds.py",
+    "cli/test_own_method.py",
+    "cli/test_network_commands.py",
+    "federate/test_parity.py",
+    "models/test_networks.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """File by file, as they were collected, but for the longest."""
+    tests = Path(__file__).parent
+    order = {tests / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
 
 
 MOST_MAPS = 15_000  # Linux gives a process 65,530; a compiled program takes about ten of them

@@ -119,10 +119,13 @@ def play(
             mine, row, remembered = one
             mine = mine._replace(client=with_star(mine.client, row))
             state = settings.state.tree(remembered)
-            # one that only fills up a device has nothing to do; side by side all go as far
-            steps = jnp.asarray(mine.steps)
-            steps = steps * mine.present.astype(steps.dtype) if together is None else steps
-            return _local_steps(settings, rows, method, mine, state, sent, steps, keys.gradient)
+            # with a number of its own for each, clients side by side would pay in every step for
+            # a choice between old and new points
+            own = jnp.asarray(mine.steps)
+            many = steps.astype(own.dtype) if method.own_steps is None else own
+            if together is None:  # one that only fills up a device has nothing to do
+                many = many * mine.present.astype(own.dtype)
+            return _local_steps(settings, rows, method, mine, state, sent, many, keys.gradient)
 
         def with_star(client: Client, row: Array | None) -> Client:
             return client if row is None else client._replace(x_star=Vector(point.tree(row)))
