@@ -20,6 +20,12 @@ TARGETS = (  # workload, peer, times faster
     ("many", "fedjax", 20.0),
     ("many", "flower", 100.0),
 )
+AMONG = (  # method, over another of ours, at most
+    ("scaffold", "scafflix", 1.15),
+    ("tamuna", "scafflix", 1.15),
+    ("ditto", "fedavg", 2.2),
+    ("apfl", "fedavg", 2.2),
+)
 EXTRA = 0.15  # the most that Scafflix may cost over FedAvg
 SHARE = 0.5  # of the matrix-product peak, for networks
 MEMORY = 1.2  # times the bytes that must be there
@@ -201,6 +207,12 @@ def targets(results: Results) -> str:
             share = gigaflops(results[name], OURS) / results["machine"]["gigaflops"]
             what = f"{name}: share of the matrix-product peak"
             add(what, f"{SHARE:.0%}", f"{share:.1%}", share >= SHARE)
+    peers = results.get("methods", {}).get("peers", {})
+    for name, other, most in AMONG:
+        if {name, other} <= peers.keys():
+            times = best(peers[name]) / best(peers[other])
+            what = f"methods: {peers[name]['label']} over {peers[other]['label']}, at most"
+            add(what, number(most), number(times), times <= most)
     if clients := results.get("growth", {}).get("clients"):
         times = clients["resident"]["slope"] / clients["bytes_slope"]
         what = "growth: bytes in memory over those of states and examples, at most"

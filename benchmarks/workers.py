@@ -36,6 +36,10 @@ class Peer:
 PEERS = {
     "scafflix": Peer("Scafflix (ours)", "scafflix_worker", None, ("scafflix",)),
     "fedavg": Peer("FedAvg (ours)", "scafflix_worker", None, ("fedavg",)),
+    "scaffold": Peer("SCAFFOLD (ours)", "scafflix_worker", None, ("scaffold",)),
+    "tamuna": Peer("TAMUNA (ours)", "scafflix_worker", None, ("tamuna",)),
+    "ditto": Peer("Ditto (ours)", "scafflix_worker", None, ("ditto",)),
+    "apfl": Peer("APFL (ours)", "scafflix_worker", None, ("apfl",)),
     "numpy": Peer("NumPy loop", "numpy_loop"),
     "torch1": Peer("PyTorch, 1 thread", "torch_eager", "torch", ("1",)),
     "torch2": Peer("PyTorch, 2 threads", "torch_eager", "torch", ("2",)),

@@ -58,6 +58,7 @@ class Workload:
 
 COMMON = ("scafflix", "fedavg", "torch1", "torch2", "fedjax", "flower")
 NETWORK_PEERS = (*COMMON, "pfl2")
+OURS = ("scafflix", "fedavg", "scaffold", "tamuna", "ditto", "apfl")
 FEW = {"cohort": 2, "steps": 2, "batch": 4}
 WORKLOADS = {
     "cnn": Workload(
@@ -68,6 +69,9 @@ WORKLOADS = {
         quick_recipe=FEW,
     ),
     "lstm": Workload("LSTM, Shakespeare", shakespeare, NETWORK_PEERS, quick_recipe=FEW),
+    "methods": Workload(
+        "Methods, CNN on FEMNIST", femnist, OURS, dict.fromkeys(OURS, 3), quick_recipe=FEW
+    ),
     "many": Workload(
         "Many tiny clients",
         many,

@@ -17,14 +17,16 @@ import reference
 import scafflix as sx
 from scafflix.core.precision import in_float64
 from scafflix.core.streams import Stream, key
-from scafflix.methods import Client, Method
+from scafflix.methods import METHODS, Client, Method, parameters
 from scafflix.simulate import loop
-from scafflix.simulate.batch import own_steps, schedule, uniforms
+from scafflix.simulate.batch import own_steps, steps_of, uniforms
 from scafflix.simulate.planning import optima
 from scafflix.theory import Plan
 
 # one of each kind, where all would take long: tests of the contract run over all
 SOME_METHODS = ("scafflix", "fedavg", "scaffold", "tamuna", "apfl")
+# the others keep some arrays of a model at home, and a linear model has one
+ON_LINEAR = tuple(name for name, make in METHODS.items() if "own" not in parameters(make))
 KINDS = ("logistic", "softmax", "linear")
 SIZES = (9, 14, 23, 7, 31)
 ALPHA = np.array([1.0, 0.5, 0.1, 0.8, 0.3])
@@ -135,7 +137,7 @@ def follow(
     snapshots = [_snapshot(*shared, carry)]
     drawn = []
     for done in range(rounds):
-        steps = schedule(sx.Run(person, method, seed), done, ROUNDS)
+        steps = steps_of(method, seed, done, ROUNDS)
         drawn.append(int(steps[0]))
         own = None
         if method.own_steps is not None:

@@ -12,7 +12,7 @@ from scafflix.algorithm import Round
 from scafflix.core import streams
 from scafflix.core.streams import Stream
 from scafflix.methods import Client, Method
-from scafflix.simulate.batch import own_steps, uniforms
+from scafflix.simulate.batch import own_steps, steps_of, uniforms
 from scafflix.simulate.cohorts import cohort_of
 
 
@@ -21,7 +21,7 @@ def schedule(
 ) -> list[Round]:
     """The rounds of a seed, as every execution draws them."""
     n = len(clients.alpha)
-    steps = method.local_steps(streams.uniforms(seed, Stream.COIN, 0, rounds))
+    steps = steps_of(method, seed, 0, rounds)
     key = streams.key(seed, Stream.COMPRESSION)
     made = []
     for r, K in enumerate(steps.tolist()):

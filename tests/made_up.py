@@ -2,13 +2,16 @@
 
 Its states do not start at zero, two points go down and two come up, a client goes on from a point
 of its own, asks about two points on one sample, stops by itself in a way of its own, weighs by its
-examples, and takes home a model of its own; messages are changed on their way, by what the clients
-of a round draw together and alone, and so are states; the server makes steps of its own.
+examples, and takes home a model of its own after steps that it makes by itself, by the number of
+the model's arrays; messages are
+changed on their way, by what the clients of a round draw together and alone, and so are states;
+the server makes steps of its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -104,6 +107,10 @@ def personal(client: Client, state: State, x: Point) -> Point:
     return mix(client.alpha, x, state.v)
 
 
+def tune(pull: Number, client: Client, state: State, x: Point, g: Point) -> Point:
+    return x - (0.5 * client.gamma) * g - pull * (x - state.c)
+
+
 def own_steps(client: Client, steps: Number, uniform: Number) -> Number:
     return np.ceil(uniform * (steps + 1))
 
@@ -120,7 +127,17 @@ class Stretched:
         return jax.tree.map(lambda leaf: leaf * factor.astype(leaf.dtype), message)
 
     def bits(self, message: Any, cohort: int) -> int:
-        return 7 * len(jax.tree.leaves(message)) + cohort
+        return sum(8 * leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(message))
+
+    def encode(self, turn: Turn, message: Any) -> Any:
+        return tuple(map(np.asarray, jax.tree.leaves(message)))
+
+    def decode(self, turn: Turn, arrays: Any, template: Any) -> Any:
+        return self.apply(turn, jax.tree.unflatten(jax.tree.structure(template), arrays))
+
+
+def fit(method: Method, names: Sequence[str]) -> Method:
+    return replace(method, tuning_steps=1 + len(names))
 
 
 def made_up(plan: Plan, p: float = 0.4, pull: float = 0.05) -> Method:
@@ -144,6 +161,8 @@ def made_up(plan: Plan, p: float = 0.4, pull: float = 0.05) -> Method:
         combine=Partial(combine),
         commit=Partial(commit),
         personal=Partial(personal),
+        tune=Partial(tune, pull),
+        fit=Partial(fit),
         local_steps=Partial(geometric, p),
         own_steps=Partial(own_steps),
         stop=Partial(stop),

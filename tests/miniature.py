@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 import scafflix as sx
 from scafflix.core.store import Store
+from scafflix.core.vector import names_of
 from scafflix.data.federation import Examples, Federation
 from scafflix.gradients import Exact, Gradient
 from scafflix.methods import METHODS, Client, Method, parameters
-from scafflix.methods.method import take_mixture
+from scafflix.methods.method import fitted, take_mixture
 from scafflix.models.dense import dense
 from scafflix.personalization.personalize import Personalization, Start
 from scafflix.problems.evaluation import Home, evaluate
@@ -115,7 +116,7 @@ def method_of(
     plan = without_theory(alpha[active], gamma[active], p, gradient or Exact())
     mu = np.full(len(plan.alpha), L2)
     plan = replace(plan, constants=plan.constants._replace(mu=mu))
-    given = {"p": p, **options}
+    given = {"p": p, "own": "*/bias", **options}
     return make(plan, **{key: value for key, value in given.items() if key in parameters(make)})
 
 
@@ -134,7 +135,8 @@ def run(
     """Rounds from the start of seed 0, looked at only at the end."""
     asked = {"every": schedule.get("rounds", 1), **schedule}
     own = person(small, alpha, x_star)
-    return train(small, own, chosen, small.start(0), Schedule(**asked))
+    fit = fitted(chosen, names_of(small.template))
+    return train(small, own, fit, small.start(0), Schedule(**asked))
 
 
 def record(

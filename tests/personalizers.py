@@ -85,7 +85,7 @@ def pfedme(rounds: Rounds, w: Point) -> Found:
 def apfl(rounds: Rounds, w: Point) -> Found:
     """Algorithm 1 of Deng et al. (2020), with alpha_i in every step as their rule for it says."""
     gamma, adapt = rounds.step, rounds.settings["adapt"]
-    v, alpha = [w] * rounds.clients, np.full(rounds.clients, float(rounds.settings["own"]))
+    v, alpha = [w] * rounds.clients, np.full(rounds.clients, float(rounds.settings["weight"]))
     for r, cohort in enumerate(rounds.cohorts):
         sent = []
         for i in cohort:
@@ -117,5 +117,75 @@ def l2gd(rounds: Rounds, x: Point) -> Found:
     return Found(x, np.array(own))
 
 
-OTHER_OBJECTIVES = ("mr_mtl", "pfedme", "l2gd")  # the model of all is not to be FLIX's optimum
-PERSONALIZERS = {made.__name__: made for made in (ditto, mr_mtl, pfedme, apfl, l2gd)}
+def averaged(rounds: Rounds, x: Point, train: Callable[[int, int, int, Point], Point]) -> Point:
+    """FedAvg of McMahan et al. (2017), whatever a client does in step k of round r."""
+    for r, cohort in enumerate(rounds.cohorts):
+        sent = []
+        for i in cohort:
+            x_i = x
+            for k in range(rounds.local_steps[r]):
+                x_i = train(i, r, k, x_i)
+            sent.append(x_i)
+        x = sum(sent) / len(sent)
+    return x
+
+
+def finetuning(rounds: Rounds, x: Point) -> Found:
+    """FedAvg, and steps of each client's own from where it ends."""
+    steps, rate = rounds.settings["tuning_steps"], rounds.settings["tuning_stepsize"]
+    x = averaged(rounds, x, lambda i, r, k, x_i: x_i - rounds.step * rounds.gradient(i, r, k, x_i))
+    own = [x] * rounds.clients
+    for i in range(rounds.clients):
+        for k in range(steps):
+            own[i] = own[i] - rate * rounds.gradient(i, len(rounds.cohorts), k, own[i])
+    return Found(x, np.array(own))
+
+
+def per_fedavg(rounds: Rounds, w: Point) -> Found:
+    """Algorithm 1 of Fallah et al. (2020) without the Hessian, and w - alpha grad f_i(w)."""
+    alpha = rounds.settings["a"]
+    halved = rounds._replace(local_steps=[K // 2 for K in rounds.local_steps])
+
+    def train(i: int, r: int, k: int, w_i: Point) -> Point:
+        ahead = w_i - alpha * rounds.gradient(i, r, 2 * k, w_i)
+        return w_i - rounds.step * rounds.gradient(i, r, 2 * k + 1, ahead)
+
+    w, last = averaged(halved, w, train), len(rounds.cohorts)
+    own = [w - alpha * rounds.gradient(i, last, 0, w) for i in range(rounds.clients)]
+    return Found(w, np.array(own))
+
+
+def fedper(rounds: Rounds, x: Point) -> Found:
+    """Algorithms 1 and 2 of Arivazhagan et al. (2019); `own` marks the personalization layers."""
+    return heads(rounds, x, lambda k: 1.0, lambda k: 1.0)
+
+
+def fedrep(rounds: Rounds, x: Point) -> Found:
+    """Algorithm 1 of Collins et al. (2021)."""
+    first = rounds.settings["head_steps"]
+    return heads(rounds, x, lambda k: float(k < first), lambda k: float(k >= first))
+
+
+def heads(
+    rounds: Rounds, x: Point, head: Callable[[int], float], rest: Callable[[int], float]
+) -> Found:
+    """FedAvg of what is not a client's own, with these parts of the stepsize in step k."""
+    mask, own = rounds.settings["own"], [x] * rounds.clients
+    for r, cohort in enumerate(rounds.cohorts):
+        sent = []
+        for i in cohort:
+            x_i = np.where(mask, own[i], x)
+            for k in range(rounds.local_steps[r]):
+                step = rounds.step * np.where(mask, head(k), rest(k))
+                x_i = x_i - step * rounds.gradient(i, r, k, x_i)
+            own[i] = x_i
+            sent.append(x_i)
+        x = np.where(mask, x, sum(sent) / len(sent))
+    return Found(x, np.where(mask, np.array(own), x))
+
+
+# the model of all is not to be FLIX's optimum
+OTHER_OBJECTIVES = ("mr_mtl", "pfedme", "l2gd", "per_fedavg")
+PERSONALIZERS = {
+    made.__name__: made for made in (ditto, mr_mtl, pfedme, apfl, l2gd, finetuning, per_fedavg)
+}

@@ -105,9 +105,11 @@ def coin(local_steps: Iterable[int]) -> list[int]:
 
 
 ELSEWHERE = {
+    "five_gcs": "test_five_gcs.py",
     "locodl": "test_locodl.py",
     "tamuna": "test_tamuna.py",
     "compressed_scaffnew": "test_tamuna.py",
+    **dict.fromkeys(("fedper", "fedrep", "fedbn"), "test_own_arrays.py"),
 }
 """Methods that are compared in a file of their own with a reference that is there."""
 
@@ -246,6 +248,32 @@ def scaffold(
             total = [total[i] + g[i] for i in range(n)]
         x = sum(y[i] / stepsizes[i] for i in range(n)) / sum(1 / s for s in stepsizes)
         c_i = [total[i] / K for i in range(n)]
+        iterates.append(Iterate(np.array([x] * n), np.array(c_i)))
+    return iterates
+
+
+def fedlin(
+    gradients: Sequence[Gradient],
+    stepsizes: Sequence[float],
+    x0: Point,
+    c0: Sequence[Point],
+    local_steps: Sequence[int],
+) -> list[Iterate]:
+    """Algorithm 1 of Mitra et al. (2021) without sparsification, in the metric with weights 1/s_i:
+    an exchange of gradients at x, then K steps; every exchange, the first included."""
+    n, x, c_i = len(gradients), np.array(x0), [np.array(c) for c in c0]
+    inverse = sum(1 / s for s in stepsizes)
+    iterates = [Iterate(np.array([x] * n), np.array(c_i))]
+    for K in local_steps[1::2]:
+        c_i = [gradient(x) for gradient in gradients]
+        iterates.append(Iterate(np.array([x] * n), np.array(c_i)))
+        y = [x] * n
+        for _ in range(K):
+            y = [
+                y[i] - stepsizes[i] * (gradients[i](y[i]) - c_i[i]) - sum(c_i) / inverse
+                for i in range(n)
+            ]
+        x = sum(y[i] / stepsizes[i] for i in range(n)) / inverse
         iterates.append(Iterate(np.array([x] * n), np.array(c_i)))
     return iterates
 

@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 import miniature
 import reference
 import scafflix as sx
-from cases import ALPHA, ROUNDS, Case
+from cases import ALPHA, ON_LINEAR, ROUNDS, Case
 from executions import schedule, several
 from made_up import init_client, made_up
 from scafflix import algorithm
 from scafflix.algorithm import Round
-from scafflix.core.vector import Vector
+from scafflix.core.vector import Vector, names_of
 from scafflix.methods import METHODS, Client, Method
+from scafflix.methods.method import fitted
 from scafflix.simulate import cohorts as training
+from scafflix.simulate.taken_home import End, models_of
 
 pytestmark = pytest.mark.usefixtures("float64")  # for what compressors draw
 
@@ -31,6 +33,11 @@ EVERY: dict[str, Callable[..., Method]] = {**METHODS, "made_up": made_up}
 
 @pytest.fixture(params=EVERY)
 def make(request: pytest.FixtureRequest) -> Callable[..., Method]:
+    return EVERY[request.param]
+
+
+@pytest.fixture(params=[*ON_LINEAR, "made_up"])
+def on_linear(request: pytest.FixtureRequest) -> Callable[..., Method]:
     return EVERY[request.param]
 
 
@@ -73,11 +80,12 @@ def test_it_is_algorithm_1_of_the_paper(case: Case) -> None:
 
 
 def test_all_clients_and_runs_in_one_program_equal_it(
-    logistic_case: Case, make: Callable[..., Method]
+    logistic_case: Case, on_linear: Callable[..., Method]
 ) -> None:
     case, seed = logistic_case, 4
-    method = make(case.plan)
+    method = on_linear(case.plan)
     record = sx.run(case.problem, case.person, method, rounds=ROUNDS, seed=seed)
+    method = fitted(method, names_of(case.problem.template))
     counts = case.problem.federation.train.counts
     clients = Client(ALPHA, np.asarray(method.gamma), None, counts, len(ALPHA))
     stars = np.asarray(case.person.x_star)
@@ -91,17 +99,21 @@ def test_all_clients_and_runs_in_one_program_equal_it(
     )
     np.testing.assert_allclose(record.models["global"], made.server.x, rtol=1e-9, atol=1e-10)
     for i, client in enumerate(one_by_one(clients, stars)):
-        home = method.personal(client, made.states[i], made.server.x)
+        g = case.functions[i].gradient
+        home = algorithm.take_home(
+            method, client, made.states[i], made.server.x, lambda x, k, g=g: g(x)
+        )
         np.testing.assert_allclose(record.models["personal"][i], home, rtol=1e-9, atol=1e-10)
     assert np.abs(made.server.x - 1).max() > 1e-2
 
 
 def test_rounds_of_sampled_clients_of_a_linear_model_equal_it(
-    logistic_case: Case, make: Callable[..., Method]
+    logistic_case: Case, on_linear: Callable[..., Method]
 ) -> None:
     case, seed = logistic_case, 4
-    method = make(case.plan)
+    method = on_linear(case.plan)
     record = sx.run(case.problem, case.person, method, rounds=ROUNDS, seed=seed, cohort=3)
+    method = fitted(method, names_of(case.problem.template))
     counts = case.problem.federation.train.counts
     clients = Client(ALPHA, np.asarray(method.gamma), None, counts, len(ALPHA))
     each = one_by_one(clients, np.asarray(case.person.x_star))
@@ -115,8 +127,8 @@ def test_rounds_of_sampled_clients_of_a_linear_model_equal_it(
     )
     np.testing.assert_allclose(record.models["global"], made.server.x, rtol=1e-10, atol=1e-10)
     homes = [
-        method.personal(client, state, made.server.x)
-        for client, state in zip(each, made.states, strict=True)
+        algorithm.take_home(method, client, state, made.server.x, lambda x, k, f=f: f.gradient(x))
+        for client, state, f in zip(each, made.states, case.functions, strict=True)
     ]
     np.testing.assert_allclose(record.models["personal"], homes, rtol=1e-10, atol=1e-10)
 
@@ -180,7 +192,7 @@ def begin_with_nothing(client: Client, x0: Any, h0: Any) -> Any:
 def test_rounds_of_sampled_clients_equal_it(make: Callable[..., Method]) -> None:
     small = miniature.problem((), miniature.L2)
     alpha, gamma, seed, rounds = miniature.ALPHA, miniature.GAMMA, 2, 6
-    method = miniature.method_of(make, alpha, gamma)
+    method = fitted(miniature.method_of(make, alpha, gamma), names_of(small.template))
     stars = miniature.points(small)
     trained = miniature.run(small, method, alpha, stars, rounds=rounds, cohort=3, seed=seed)
     clients = Client(alpha, np.asarray(method.gamma), None, np.array(miniature.TRAIN), len(alpha))
@@ -209,6 +221,14 @@ def test_rounds_of_sampled_clients_equal_it(make: Callable[..., Method]) -> None
         for i in range(len(alpha)):
             found = miniature.flat(trained.states.read(np.array([i])))
             np.testing.assert_allclose(found, miniature.flat(made.states[i]), **close)
+    end = End(trained.x, trained.states, seed, rounds)
+    homes = models_of(small, miniature.person(small, alpha, stars), method, end)["personal"]
+    for i, client in enumerate(one_by_one(clients, points)):
+        home = algorithm.take_home(
+            method, client, made.states[i], made.server.x, lambda x, k, i=i: gradient(i, 0, x, k)
+        )
+        mine = miniature.flat(jax.tree.map(lambda leaf, i=i: leaf[i], homes))
+        np.testing.assert_allclose(mine, miniature.flat(home.tree), **close)
 
 
 def softmax_gradient(small: Any, i: int, params: Any) -> Any:

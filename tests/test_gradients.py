@@ -119,9 +119,10 @@ def draws(case: Case, estimate: Gradient, number: int = 4000) -> NDArray[np.floa
     x = np.random.default_rng(0).normal(size=(N, *case.problem.shape))
     stacked = jnp.broadcast_to(x, (number, *x.shape))
     keys = jax.random.split(jax.random.key(0), (number, N))
-    return np.asarray(
-        jax.jit(type(estimate).estimate)(estimate, case.problem.losses, stacked, keys)
-    )
+    losses, begun = case.problem.losses, 0.5 * stacked
+    memory = estimate.remember(losses, begun)
+    found, _ = jax.jit(type(estimate).estimate)(estimate, losses, stacked, keys, memory)
+    return np.asarray(found)
 
 
 @pytest.mark.parametrize("estimate", ESTIMATES, ids=str)
@@ -164,7 +165,7 @@ def test_a_batch_draws_every_row_of_its_client_equally_often_and_no_other() -> N
     federation = sx.data.from_arrays(np.eye(16), -np.ones(16), owner)
     losses = sx.Problem(federation, sx.models.linear(), 1.0).losses
     keys = jax.random.split(jax.random.key(1), (3000, 3))
-    found = Minibatch(2).estimate(losses, jnp.zeros((3000, 3, 16)), keys)
+    found, _ = Minibatch(2).estimate(losses, jnp.zeros((3000, 3, 16)), keys)
     drawn = 2 * np.asarray(found).sum(axis=0)
     for i, m in enumerate(sizes):
         own = owner == i
@@ -223,5 +224,5 @@ def test_the_variance_of_a_client_with_equal_rows_is_0_and_not_below() -> None:
 
 def test_exact_gradients_are_the_losses_own(case: Case) -> None:
     x = jnp.ones((1, N, *case.problem.shape))
-    found = jax.jit(Exact.estimate)(Exact(), case.problem.losses, x, jax.random.key(0)[None])
+    found, _ = jax.jit(Exact.estimate)(Exact(), case.problem.losses, x, jax.random.key(0)[None])
     np.testing.assert_array_equal(found, jax.jit(Losses.gradients)(case.problem.losses, x))

@@ -196,7 +196,7 @@ def test_the_plan_for_exact_gradients_is_corollary_1(case: Case) -> None:
     kappa = (constants.L / constants.mu).max()
     np.testing.assert_allclose(plan.gamma, 1 / constants.L, rtol=1e-14)
     assert plan.p == pytest.approx(1 / math.sqrt(kappa), rel=1e-14)
-    assert plan.rate == pytest.approx((1 / kappa, 1.0, 0.0), rel=1e-14)
+    assert plan.rate[:3] == pytest.approx((1 / kappa, 1.0, 0.0), rel=1e-14)
 
 
 def random_constants(seed: int, n: int = 6) -> tuple[Constants, Floats, Floats]:
@@ -375,6 +375,14 @@ def test_stepsizes_beyond_theory_have_no_certificate(linear_case: Case) -> None:
         record = sx.run(linear_case.problem, linear_case.person, method, rounds=ROUNDS)
     assert record.summary["certificate"] is None
     assert np.isnan(record.metrics["lyapunov_bound"]).all()
+
+
+def test_rounds_that_nobody_looked_at_are_passed_over() -> None:
+    psi = np.array([1.0, np.nan, 0.9, np.nan, 0.1])
+    certificate = certify(psi, np.array([1.0, 0.8, 0.6, 0.5, 0.4]), 0.0, exact=True)
+    assert certificate is not None
+    assert (certificate.worst_round, certificate.rounds_checked) == (2, 2)
+    assert certificate.worst_ratio == pytest.approx(1.5)
 
 
 def test_the_worst_round_is_named_from_1_on() -> None:

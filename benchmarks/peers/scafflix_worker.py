@@ -17,7 +17,7 @@ from peers.task import LOOKED_AT, Ran, Run, Task, serve
 from scafflix import gradients, theory
 from scafflix.core.store import Store
 from scafflix.data.federation import Examples, Federation
-from scafflix.methods import Method
+from scafflix.methods import Method, parameters
 from scafflix.models.network import Network, mean_loss
 from scafflix.problems.evaluation import Scores
 from scafflix.simulate import cohorts as training
@@ -25,6 +25,7 @@ from scafflix.simulate.cohorts import train
 from scafflix.simulate.schedule import Schedule
 
 ALPHA = 0.5
+MIXING = ("scafflix", "scaffold", "tamuna")  # run with it; the others with alpha = 1
 
 
 def network_of(task: Task) -> Network:
@@ -42,7 +43,7 @@ def federation_of(task: Task) -> Federation:
     return Federation(task.recipe.name, names, Examples(inputs, labels, task.offsets), test)
 
 
-def always(steps: int, uniforms: Any) -> Any:
+def always(steps: int, rounds: Any, uniforms: Any) -> Any:
     return np.full(len(uniforms), steps)
 
 
@@ -52,8 +53,9 @@ def fixed_steps(name: str, task: Task, alpha: float) -> Method:
     alphas, gammas = np.full(n, alpha), np.full(n, recipe.rate)
     p = 1 / recipe.steps
     plan = theory.without_theory(alphas, gammas, p, gradients.Minibatch(recipe.batch))
-    pace = {"pace": "actual"} if name == "scafflix" else {}
-    made = sx.METHODS[name](plan, p=p, **pace)
+    make = sx.METHODS[name]
+    pace = {"pace": "actual"} if "pace" in parameters(make) else {}
+    made = make(plan, p=p, **pace)
     return replace(made, local_steps=Partial(always, recipe.steps))
 
 
@@ -77,8 +79,8 @@ def prepare(task: Task) -> Run:
     problem = sx.Problem(federation_of(task), network_of(task))
     name = sys.argv[2]
     start = problem.start(0)
-    # Scafflix mixes with local optima, here the common start, and reads one for each client
-    personal = name == "scafflix"
+    # these mix with local optima, here the common start, and read one for each client
+    personal = name in MIXING
     share = ALPHA if personal else 1.0
     method = fixed_steps(name, task, share)
     x_star = filled(Store(problem.template, problem.n), start) if personal else None

@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     from scafflix.methods.compressed_scaffnew import compressed_scaffnew
     from scafflix.methods.ditto import ditto
     from scafflix.methods.fedavg import fedavg
+    from scafflix.methods.fedbn import fedbn
     from scafflix.methods.feddyn import feddyn
+    from scafflix.methods.fedlin import fedlin
+    from scafflix.methods.fedper import fedper
     from scafflix.methods.fedprox import fedprox
+    from scafflix.methods.fedrep import fedrep
+    from scafflix.methods.finetuning import finetuning
+    from scafflix.methods.five_gcs import five_gcs
     from scafflix.methods.gd import gd
     from scafflix.methods.gradskip import gradskip
     from scafflix.methods.i_scaffnew import i_scaffnew
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
     from scafflix.methods.locodl import locodl
     from scafflix.methods.mr_mtl import mr_mtl
     from scafflix.methods.nesterov import nesterov
+    from scafflix.methods.per_fedavg import per_fedavg
     from scafflix.methods.pfedme import pfedme
     from scafflix.methods.scafflix import scafflix
     from scafflix.methods.scaffnew import scaffnew
@@ -56,8 +63,9 @@ else:
             "core.errors": ["ScafflixError", "ScafflixWarning"],
             "core.machine": ["use_all_cores"],
             "methods": [
-                "METHODS", "apfl", "compressed_scaffnew", "ditto", "fedavg", "feddyn", "fedprox",
-                "gd", "gradskip", "i_scaffnew", "l2gd", "locodl", "mr_mtl", "nesterov", "pfedme",
+                "METHODS", "apfl", "compressed_scaffnew", "ditto", "fedavg", "fedbn", "feddyn",
+                "fedlin", "fedper", "fedprox", "fedrep", "finetuning", "five_gcs", "gd", "gradskip",
+                "i_scaffnew", "l2gd", "locodl", "mr_mtl", "nesterov", "per_fedavg", "pfedme",
                 "scafflix", "scaffnew", "scaffold", "sgd", "tamuna",
             ],
             "personalization.optima": ["Recipe"],
@@ -86,8 +94,14 @@ __all__ = [
     "data",
     "ditto",
     "fedavg",
+    "fedbn",
     "feddyn",
+    "fedlin",
+    "fedper",
     "fedprox",
+    "fedrep",
+    "finetuning",
+    "five_gcs",
     "gd",
     "gradients",
     "gradskip",
@@ -97,6 +111,7 @@ __all__ = [
     "models",
     "mr_mtl",
     "nesterov",
+    "per_fedavg",
     "personalize",
     "pfedme",
     "plan",

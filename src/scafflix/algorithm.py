@@ -2,7 +2,7 @@
 
 This is the one place where the order of things is written down, to be read beside the paper; it
 is plain Python and not fast. The simulator's compiled loops are tested to equal it, and the two
-sides of a federation call `local_steps` and `communicate` themselves.
+sides of a federation call `local_steps`, `communicate` and `take_home` themselves.
 
 The paper flips a coin after every step, one coin for all clients. Its first 1 comes at the K-th
 flip with K ~ Geometric(p), so that a round is K local steps and then a communication: the loop
@@ -135,3 +135,12 @@ def communicate(
     """Lines 11 and 12 at the server: its next state, and what all clients receive."""
     server = method.combine(method.server_steps(server, steps), mean, share)
     return server, method.broadcast(server)
+
+
+def take_home(method: Method, client: Client, state: State, x: Point, gradient: Gradient) -> Point:
+    """After the last round, at each client: it may tune x by itself, and takes home its model."""
+    if method.tune is not None:
+        for step in range(int(method.tuning_steps)):
+            g = gradient(method.personal(client, state, x), step)
+            x = method.tune(client, state, x, g)
+    return method.personal(client, state, x)

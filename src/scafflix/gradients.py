@@ -1,14 +1,17 @@
 """Estimates g_i of grad f_i(x~_i), with their constants A_i and C_i of Assumption 3:
 
 E ||g_i - grad f_i(x~_i*)||^2 <= 2 A_i D_{f_i}(x~_i, x~_i*) + C_i
+
+An estimate may keep a memory at every client, which whoever runs a method carries from step to step
+beside the method's state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +19,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from scafflix.core.arguments import real_number, shown, whole_number
+from scafflix.core.arguments import flag, numbers, real_number, shown, whole_number
 from scafflix.core.errors import ScafflixError
 from scafflix.core.types import Floats
 from scafflix.data.federation import Federation
@@ -31,8 +34,11 @@ LARGEST_NOISE = 1e150  # its square is a number still
 class Gradient(Protocol):
     """A way to estimate gradients."""
 
-    def estimate(self, losses: Losses, x: Array, keys: Array) -> Array:
-        """g_i at x `[runs, clients, *shape]`, from a key for each, `[runs, clients]`."""
+    def remember(self, losses: Losses, x: Array) -> Any:
+        """The memory of every client that begins at x `[runs, clients, *shape]`, or None."""
+
+    def estimate(self, losses: Losses, x: Array, keys: Array, memory: Any) -> tuple[Array, Any]:
+        """g_i at x, from a key for each, `[runs, clients]`, and the memory after it."""
 
     def expected_smoothness(
         self, problem: Problem, constants: Constants, x_optimal: Callable[[], Floats]
@@ -40,13 +46,22 @@ class Gradient(Protocol):
         """A_i and C_i of every client; `x_optimal()` finds x~_i*, `[clients, *shape]`."""
 
 
+class Memoryless:
+    """Of estimates that remember nothing."""
+
+    def remember(self, losses: Losses, x: Array) -> None:
+        return None
+
+
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
 @dataclass(frozen=True)
-class Exact:
+class Exact(Memoryless):
     """g_i = grad f_i: A_i = L_i, C_i = 0."""
 
-    def estimate(self, losses: Losses, x: Array, keys: Array) -> Array:
-        return losses.gradients(x)
+    def estimate(
+        self, losses: Losses, x: Array, keys: Array, memory: None = None
+    ) -> tuple[Array, None]:
+        return losses.gradients(x), memory
 
     def expected_smoothness(
         self, problem: Problem, constants: Constants, x_optimal: Callable[[], Floats]
@@ -56,15 +71,17 @@ class Exact:
 
 @partial(jax.tree_util.register_dataclass, data_fields=["sigma"], meta_fields=[])
 @dataclass(frozen=True)
-class Noisy:
+class Noisy(Memoryless):
     """g_i = grad f_i plus Gaussian noise of variance sigma^2 in all: A_i = L_i, C_i = sigma^2."""
 
     sigma: float
 
-    def estimate(self, losses: Losses, x: Array, keys: Array) -> Array:
+    def estimate(
+        self, losses: Losses, x: Array, keys: Array, memory: None = None
+    ) -> tuple[Array, None]:
         noise = jax.vmap(jax.vmap(lambda key: jax.random.normal(key, x.shape[2:])))(keys)
         sigma = jnp.reshape(self.sigma, (-1, *(1,) * (x.ndim - 1)))  # one for each run
-        return losses.gradients(x) + sigma / np.sqrt(np.prod(x.shape[2:])) * noise
+        return losses.gradients(x) + sigma / np.sqrt(np.prod(x.shape[2:])) * noise, memory
 
     def expected_smoothness(
         self, problem: Problem, constants: Constants, x_optimal: Callable[[], Floats]
@@ -74,7 +91,7 @@ class Noisy:
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["size"])
 @dataclass(frozen=True)
-class Minibatch:
+class Minibatch(Memoryless):
     """The mean gradient over B examples drawn uniformly with replacement.
 
     With L_i' the largest smoothness of one example's loss and v_i the variance of one example's
@@ -87,13 +104,19 @@ class Minibatch:
 
     size: int
 
-    def estimate(self, losses: Losses, x: Array, keys: Array) -> Array:
+    def estimate(
+        self, losses: Losses, x: Array, keys: Array, memory: None = None
+    ) -> tuple[Array, None]:
+        return losses.batch_gradients(x, self.rows(losses, keys)), memory
+
+    def rows(self, losses: Losses, keys: Array) -> Array:
+        """The examples that each client draws, `[runs, clients, B]`."""
+
         def draw(key: Array, first: Array, count: Array) -> Array:
             return first + jax.random.randint(key, (self.size,), 0, count, dtype=jnp.int32)
 
         first, counts = losses.first.astype(jnp.int32), losses.counts.astype(jnp.int32)
-        rows = jax.vmap(jax.vmap(draw), (0, None, None))(keys, first, counts)
-        return losses.batch_gradients(x, rows)
+        return jax.vmap(jax.vmap(draw), (0, None, None))(keys, first, counts)
 
     def expected_smoothness(
         self, problem: Problem, constants: Constants, x_optimal: Callable[[], Floats]
@@ -104,21 +127,95 @@ class Minibatch:
         return A, 2 * share * np.maximum(variance[0], 0.0)
 
 
-def gradient(batch: str | int = "full", noise: float = 0.0) -> Gradient:
-    """The estimate that `--batch` and `--noise` name.
+class Memory(NamedTuple):
+    """A point of the past at every client, and grad f_i there."""
+
+    y: Array
+    slope: Array
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["q"], meta_fields=["size"])
+@dataclass(frozen=True)
+class Reduced:
+    """Minibatches with reduced variance: g_S(x) - g_S(y) + grad f_i(y), with the same B examples S
+    at both points, and y that becomes x after a step with probability q_i.
+
+    This is L-SVRG, as Malinovsky, Yi and Richtarik, "Variance Reduced ProxSkip: Algorithm, Theory
+    and Application to Federated Learning" (2022), put it into ProxSkip; here any method can use it.
+    q_i is B/n_i unless given, so that the gradient over all examples is computed once in as many
+    steps as there are batches.
+
+    With M_i = mean_j ||grad f_ij(y) - grad f_ij(x~_i*)||^2 over the examples and L_i' as above,
+
+        E ||g_i - grad f_i(x~_i*)||^2 <= 2 (L_i + 2 L_i'/B) D_{f_i}(x~_i, x~_i*) + (2/B) M_i
+        E M_i, a step later,          <= 2 q_i L_i' D_{f_i}(x~_i, x~_i*) + (1 - q_i) M_i
+
+    so that Psi plus mean_i(gamma_min gamma_i 4/(B q_i) M_i) does what Psi does with
+
+        A_i = L_i + 6 L_i'/B      C_i = 0
+
+    except that its last part shrinks by the factor 1 - q_i/2 in a step.
+    """
+
+    size: int
+    q: Any = None  # a number, or one for each client; None: by their examples
+
+    def planned(self, counts: NDArray[np.int64]) -> Reduced:
+        """With the q_i of clients that have so many examples."""
+        q = np.minimum(1.0, self.size / counts) if self.q is None else self.q
+        return replace(self, q=np.broadcast_to(np.asarray(q, float), counts.shape))
+
+    def remember(self, losses: Losses, x: Array) -> Memory:
+        return Memory(x, losses.gradients(x))
+
+    def estimate(
+        self, losses: Losses, x: Array, keys: Array, memory: Memory
+    ) -> tuple[Array, Memory]:
+        rows = Minibatch(self.size).rows(losses, keys)
+        g = losses.batch_gradients(x, rows) - losses.batch_gradients(memory.y, rows) + memory.slope
+
+        def drawn(key: Array) -> Array:
+            return jax.random.uniform(jax.random.fold_in(key, 1))
+
+        renewed = jax.vmap(jax.vmap(drawn))(keys) < self.q
+        slope = jax.lax.cond(jnp.any(renewed), lambda: losses.gradients(x), lambda: memory.slope)
+        chosen = renewed.reshape(*renewed.shape, *(1,) * (x.ndim - 2))
+        return g, Memory(jnp.where(chosen, x, memory.y), jnp.where(chosen, slope, memory.slope))
+
+    def expected_smoothness(
+        self, problem: Problem, constants: Constants, x_optimal: Callable[[], Floats]
+    ) -> tuple[Floats, Floats]:
+        return constants.L + 6 / self.size * constants.L_example, np.zeros(problem.n)
+
+    def slower(self, gamma: Floats, constants: Constants) -> tuple[float, float]:
+        """What the memory makes of a guarantee: zeta is at most min_i q_i/2, and the memory that
+        begins at x~_i^0 adds at most this part of Psi^0 to it."""
+        q = np.asarray(self.q, float)
+        first = 4 / (self.size * q) * gamma**2 * constants.L * constants.L_example
+        return float(q.min() / 2), float(first.max())
+
+
+def gradient(batch: str | int = "full", noise: float = 0.0, reduced: bool = False) -> Gradient:
+    """The estimate that `--batch`, `--noise` and `--reduced` name.
 
     >>> gradient("full"), gradient(20), gradient(noise=0.5)
     (Exact(), Minibatch(size=20), Noisy(sigma=0.5))
+    >>> gradient(20, reduced=True)
+    Reduced(size=20, q=None)
     """
+    flag("reduced", reduced)
     noise = real_number("noise", noise, below=LARGEST_NOISE)
     if isinstance(batch, str) and not (batch.isdecimal() and len(batch) < 19):
         if batch != "full":
             raise ScafflixError(f"batch is {batch!r}; it must be a whole number above 0, or full.")
+        if reduced:
+            raise ScafflixError("reduced is for minibatches; give batch as a number.")
         return Noisy(noise) if noise else Exact()
     if noise:
         raise ScafflixError("noise is added to full gradients only; leave out batch or noise.")
     size = int(batch) if isinstance(batch, str) else batch
-    return Minibatch(whole_number("batch", size, least=1))
+    size = whole_number("batch", size, least=1)
+    return Reduced(size) if reduced else Minibatch(size)
 
 
 def checked_gradient(estimate: object) -> Gradient:
@@ -130,6 +227,11 @@ def checked_gradient(estimate: object) -> Gradient:
         return Noisy(real_number("sigma", estimate.sigma, below=LARGEST_NOISE))
     if isinstance(estimate, Minibatch):
         return Minibatch(whole_number("batch", estimate.size, least=1))
+    if isinstance(estimate, Reduced):
+        size, q = whole_number("batch", estimate.size, least=1), estimate.q
+        if q is not None and not (((q := numbers("q", q)) > 0) & (q <= 1)).all():
+            raise ScafflixError(f"q is {shown(estimate.q)}; it must be above 0 and at most 1.")
+        return Reduced(size, q)
     return estimate
 
 
@@ -140,7 +242,7 @@ def check_batch(
     counts = federation.train.counts
     chosen = np.arange(len(counts)) if clients is None else clients
     smallest = int(chosen[np.argmin(counts[chosen])])
-    if isinstance(estimate, Minibatch) and estimate.size > counts[smallest]:
+    if isinstance(estimate, Minibatch | Reduced) and estimate.size > counts[smallest]:
         raise ScafflixError(
             f"batch is {estimate.size}, but client {federation.clients[smallest]} has "
             f"only {counts[smallest]} examples; give at most {counts[smallest]}, or full."

@@ -5,6 +5,8 @@ metrics.jsonl        a line per communication round
 summary.json         the run in numbers
 clients.jsonl        a line per client
 models.safetensors   global, local, personal
+features.safetensors how features were scaled, where they were
+curves.safetensors   what each client expected at every alpha, where alpha was chosen
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import shutil
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from scafflix.core.errors import ScafflixError
 from scafflix.core.showing import Shown
 
 Columns = Mapping[str, NDArray[Any]]
+CURVES, FEATURES = "curves.safetensors", "features.safetensors"
 COUNTS = ("round", "iterations", "local_steps")  # 0 at the start
 
 
@@ -47,6 +50,10 @@ class Record(Shown):
     clients: Columns
     # global [*shape]; local and personal [clients, *shape]; of a network one for each array
     models: Columns
+    # where alpha was chosen: the alphas, and at them each client's own curve and the one it went by
+    curves: Columns = field(default_factory=dict)
+    # where features were scaled, with what: (feature - shift) / divisor, before the intercept
+    features: Columns = field(default_factory=dict)
 
     def personal_model(self, client: str) -> Any:
         """The model that a client takes home: alpha_i x + (1 - alpha_i) x_i*.
@@ -104,10 +111,10 @@ class Record(Shown):
         (folder / "summary.json").write_text(to_json(summary, indent=2) + "\n")
         _write_lines(folder / "metrics.jsonl", self.metrics, skip=1)
         _write_lines(folder / "clients.jsonl", self.clients)
-        tensors = {name: np.ascontiguousarray(value) for name, value in self.models.items()}
-        models = folder / "models.safetensors"
-        private.open_file(models, "wb").close()  # before there is anything in it to read
-        save_file(tensors, models)
+        _write_arrays(folder / "models.safetensors", self.models)
+        for name, arrays in ((CURVES, self.curves), (FEATURES, self.features)):
+            if arrays:
+                _write_arrays(folder / name, arrays)
 
     @staticmethod
     def load(folder: str | Path, *, models: bool = True) -> Record:
@@ -128,7 +135,11 @@ class Record(Shown):
                 if found != expected:
                     raise ValueError(f"{name} has {found} lines instead of {expected}")
             kept = load_file(folder / "models.safetensors") if models else {}
-            return Record(config, summary, _columns(rows), _columns(clients), kept)
+            others = [
+                load_file(folder / name) if (folder / name).exists() else {}
+                for name in (CURVES, FEATURES)
+            ]
+            return Record(config, summary, _columns(rows), _columns(clients), kept, *others)
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise ScafflixError(f"{folder} does not hold a readable run: {error}.") from None
 
@@ -231,6 +242,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _write_arrays(path: Path, arrays: Columns) -> None:
+    private.open_file(path, "wb").close()  # before there is anything in it to read
+    save_file({name: np.ascontiguousarray(value) for name, value in arrays.items()}, path)
 
 
 def _write_lines(path: Path, columns: Columns, skip: int = 0) -> None:

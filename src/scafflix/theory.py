@@ -23,7 +23,7 @@ from scafflix.core.arguments import instance, numbers, real_number, shown
 from scafflix.core.errors import ScafflixError
 from scafflix.core.showing import Shown
 from scafflix.core.types import Floats
-from scafflix.gradients import Exact, Gradient
+from scafflix.gradients import Exact, Gradient, Reduced
 from scafflix.problems.constants import Constants
 
 LEAST_PROBABILITY = 1e-9  # a round of a billion steps
@@ -36,11 +36,15 @@ class Rate(NamedTuple):
     zeta: Any
     factor: Any = 1.0
     noise: Any = 0.0
-    sampled: Any = False  # whether it holds for rounds of some of the clients, too
+    least: Any = math.inf  # clients of a round for which it holds, where not all take part
 
     def bound(self, t: Any, psi0: Any) -> Any:
         """What Psi^t stays under, in expectation."""
         return self.factor * (1 - self.zeta) ** t * psi0 + self.noise
+
+    def covers(self, cohort: int, clients: int) -> bool:
+        """Whether it speaks of rounds of so many of the clients."""
+        return cohort == clients or bool(cohort >= self.least)
 
     def iterations(self, psi0: float, epsilon: float) -> int | None:
         """The first t with bound(t) <= epsilon; None where the guarantee does not get there.
@@ -104,10 +108,18 @@ class Plan(Shown):
         mu = self.constants.mu
         return probability(gamma, mu) if (mu > 0).all() else self.p
 
+    def guarantee(self, gamma: Floats, p: float) -> Rate:
+        """Theorem 1's rate with such stepsizes and p, and with what the gradients remember."""
+        made = theorem(gamma, p, self.constants.mu, self.A, self.C)
+        if not isinstance(self.gradient, Reduced):
+            return made
+        zeta, first = self.gradient.slower(gamma, self.constants)
+        return made._replace(zeta=min(made.zeta, zeta), factor=made.factor * (1 + first))
+
     @property
     def rate(self) -> Rate:
         """What Theorem 1 guarantees with these stepsizes and this p."""
-        return theorem(self.gamma, self.p, self.constants.mu, self.A, self.C)
+        return self.guarantee(self.gamma, self.p)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -258,7 +270,8 @@ class Certificate(NamedTuple):
 
 
 def certify(psi: Floats, bound: Floats, floor: float, exact: bool) -> Certificate | None:
-    """Compare round by round, from the start on; None where there is no guarantee to check.
+    """Compare round by round, from the start on; None where there is no guarantee to check. A
+    round that nobody looked at is NaN.
 
     A round that takes Psi to 0, or as near as rounding allows it from where it was before, says
     nothing: the bound itself is then 0 or as small.
@@ -268,8 +281,10 @@ def certify(psi: Floats, bound: Floats, floor: float, exact: bool) -> Certificat
     """
     if not np.isfinite(bound).all():
         return None
+    (rounds,) = np.nonzero(np.isfinite(psi))
+    psi, bound = psi[rounds], bound[rounds]
     rounding = floor + UNIT**2 * psi[:-1] + np.finfo(np.float64).tiny
-    psi, bound = psi[1:], bound[1:]
+    psi, bound, rounds = psi[1:], bound[1:], rounds[1:]
     above = np.flatnonzero(psi > rounding)
     if not len(above):
         return Certificate(True, 0.0, 0, 0, 1.0 if exact else None)
@@ -278,4 +293,4 @@ def certify(psi: Floats, bound: Floats, floor: float, exact: bool) -> Certificat
     worst = int(np.argmax(ratio))
     largest = float(ratio[worst])
     chance = min(1.0, 1 / largest) if exact else None
-    return Certificate(largest <= 1, largest, int(above[worst]) + 1, len(above), chance)
+    return Certificate(largest <= 1, largest, int(rounds[above[worst]]), len(above), chance)

@@ -42,6 +42,16 @@ CASES = {
     "alpha above one": (["--alpha", "1.5"], "alpha is 1.5"),
     "alpha below zero": (["--alpha", "-0.1"], "alpha is -0.1"),
     "alpha that is no number": (["--alpha", "most"], "alpha is 'most'"),
+    "a rule and no alpha to train at": (["--alpha", "loo:0"], "alpha is 'loo:0'"),
+    "validation without a part for it": (["--alpha", "validation"], "no examples are held out"),
+    "leave-one-out of a network": (
+        ["--model", "dense", "--alpha", "loo"],
+        "needs the Hessian of a linear model",
+    ),
+    "a rule for models that are no mixtures": (
+        ["--alpha", "auto", "--method", "ditto"],
+        "take home models that it made",
+    ),
     "p of zero": (["--p", "0"], "p is 0"),
     "p above one": (["--p", "1.2"], "p is 1.2"),
     "p too small to ever communicate": (["--p", "1e-20"], "p is 1e-20"),

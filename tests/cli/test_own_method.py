@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import scafflix as sx
+from cases import ON_LINEAR
 from scafflix.cli import main
 
 OWN = '''
@@ -242,7 +243,7 @@ def test_a_comparison_takes_options_stepsizes_and_all(monkeypatch: pytest.Monkey
     assert {one.config["method"] for one in records} == {"scafflix", "fedavg", "fedavg:p=0.5"}
     assert call(f"compare {shared} every --methods all", monkeypatch) == 0
     found = {sx.Record.load(one).summary["method"] for one in Path("every/runs").iterdir()}
-    assert found == {*sx.METHODS}
+    assert found == {*ON_LINEAR}
 
 
 # what there is

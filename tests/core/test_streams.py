@@ -7,12 +7,12 @@ from scipy import stats
 import scafflix as sx
 from cases import Case
 from scafflix.core.streams import Stream, key, uniforms
-from scafflix.simulate.batch import schedule
+from scafflix.simulate.batch import steps_of
 
 
 def coin(case: Case, p: float, seed: int = 0, first: int = 0, number: int = 4000) -> np.ndarray:
     method = sx.scafflix(case.plan, p=p)
-    return schedule(sx.Run(case.person, method, seed), first, number)
+    return steps_of(method, seed, first, number)
 
 
 @pytest.mark.parametrize("p", [0.05, 0.3, 0.9])
@@ -38,8 +38,8 @@ def test_a_coin_that_always_shows_1_makes_one_step_a_round(logistic_case: Case) 
 def test_the_steps_of_a_round_depend_on_seed_and_round_alone(logistic_case: Case) -> None:
     whole = coin(logistic_case, 0.3, number=40)
     np.testing.assert_array_equal(coin(logistic_case, 0.3, first=17, number=9), whole[17:26])
-    other_alpha = sx.Run(logistic_case.person.at(0.7), sx.fedavg(logistic_case.plan, p=0.3), 0)
-    np.testing.assert_array_equal(schedule(other_alpha, 0, 40), whole)
+    other = sx.fedavg(logistic_case.plan, p=0.3)
+    np.testing.assert_array_equal(steps_of(other, 0, 0, 40), whole)
 
 
 def test_another_seed_flips_another_coin(logistic_case: Case) -> None:

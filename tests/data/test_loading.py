@@ -243,5 +243,5 @@ def test_options_that_do_not_fit_people_are_refused(
 
 def test_a_folder_without_clients_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
-    with pytest.raises(ScafflixError, match="is a folder without LEAF or SQLite files"):
+    with pytest.raises(ScafflixError, match="is a folder without the files of clients"):
         load(tmp_path)

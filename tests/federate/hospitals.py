@@ -28,6 +28,7 @@ from scafflix.gradients import Exact
 from scafflix.methods import METHODS, Method, parameters
 
 DIM = 5
+SECOND = "000001"  # the second of their arrays, which have no names but numbers
 ALPHA = (1.0, 0.5, 0.2, 0.8, 0.3)
 
 
@@ -158,8 +159,12 @@ def make_server(
     (folder / "server").mkdir(exist_ok=True, parents=True)
     plan = advice([one for one in roster.introductions if one.alpha > 0], Exact())
     make = make or METHODS[name]
-    method = make(plan, **{key: settings.pop(key) for key in parameters(make) if key in settings})
-    chosen = Settings(**settings)
+    settings = {**({"own": SECOND} if "own" in parameters(make) else {}), **settings}
+    own = {key: settings[key] for key in parameters(make) if key in settings}
+    method = make(plan, **own)
+    chosen = Settings(
+        **{key: value for key, value in settings.items() if key == "cohort" or key not in own}
+    )
     return ServerCore(folder / "server", roster, method, start.tree, chosen, hook, back_to)
 
 

@@ -21,6 +21,7 @@ from hospitals import (
     quick_folder,
 )
 
+from scafflix.core.errors import ScafflixError
 from scafflix.core.vector import Vector
 from scafflix.federate.client import ClientCore
 from scafflix.federate.client_state import Memory
@@ -92,6 +93,32 @@ def test_any_mixture_of_faults_leaves_the_optimum_and_the_invariant(seed: int) -
     assert made.invariant < 1e-8
     assert all(made.transport.happened.values())  # every kind of fault struck
     assert made.server.tally.counts["late"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"), [("tamuna", {}), ("locodl", {"compressor": "rand_k:0.6"})]
+)
+def test_compressed_uploads_are_committed_exactly_once_too(
+    name: str, chosen: dict[str, Any]
+) -> None:
+    ends = []
+    for faults in (False, True):
+        with quick_folder() as folder:
+            hospitals = quadratic_hospitals(folder)
+            wire = Faulty(hospitals, seed=2) if faults else Direct(hospitals)
+            everybody: dict[str, Any] = {"minimum": len(hospitals), "attempts": 100}
+            server = make_server(
+                folder, fresh_roster(hospitals), START, name, rounds=15, **everybody, **chosen
+            )
+            while not server.done:
+                for client, reply in wire.exchange(server.requests()):
+                    server.receive(client, reply)
+                server.close()
+            assert server.tally.counts["refused"] == 0
+            ends.append((flat(server.x), server.tally.bits_up))
+    assert server.tally.counts["attempts_repeated"] > 10
+    np.testing.assert_array_equal(ends[0][0], ends[1][0])
+    assert ends[0][1] == ends[1][1]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -184,6 +211,15 @@ def test_in_a_new_epoch_the_server_forgets_the_mean_of_control_variates_too() ->
         np.testing.assert_array_equal(flat(server.x), x)
         serve(server, Direct(hospitals))
         assert np.linalg.norm(flat(server.x) - flix_optimum()[0]) < 1e-8
+
+
+def test_a_method_whose_clients_and_server_begin_at_one_point_has_no_new_epoch() -> None:
+    with quick_folder() as folder:
+        hospitals = quadratic_hospitals(folder)
+        server = make_server(folder, fresh_roster(hospitals), START, "locodl", rounds=4)
+        with pytest.raises(ScafflixError, match="With locodl clients cannot begin anew"):
+            server.new_epoch()
+        assert server.epoch == 0
 
 
 def test_control_variates_end_at_the_gradients_of_the_optimum() -> None:

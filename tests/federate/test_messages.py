@@ -102,6 +102,53 @@ def test_a_bad_upload_is_refused_by_name_and_counted_and_the_round_goes_on(
     assert made.clients["refused"].tolist() == [0, 0, 0, 1, 0]
 
 
+def _changed(upload: Upload, number: int, array: Any) -> Upload:
+    point = list(upload.point)
+    point[number] = array
+    return upload._replace(point=tuple(point))
+
+
+NATURAL, DITHERING = "natural", "dithering:5"
+BAD_ENCODED: dict[str, tuple[str, str, Callable[[Upload], Upload]]] = {
+    "the whole message": ("", "shape", lambda u: u._replace(point=START.tree)),
+    "a number too many": ("", "shape", lambda u: _changed(u, 0, np.ones(4))),
+    "a number too few": ("", "shape", lambda u: _changed(u, 0, u.point[0][:-1])),
+    "nothing": ("", "shape", lambda u: u._replace(point=())),
+    "half of the bits": ("", "dtype", lambda u: _changed(u, 0, u.point[0].astype(np.float32))),
+    "NaN": ("", "not_finite", lambda u: _changed(u, 0, np.nan * u.point[0])),
+    "what overflows": ("", "not_finite", lambda u: _changed(u, 0, 0 * u.point[0] + 1.7e308)),
+    "a byte too many": (NATURAL, "shape", lambda u: _changed(u, 0, np.zeros(9, np.uint8))),
+    "wide bytes": (NATURAL, "dtype", lambda u: _changed(u, 0, u.point[0].astype(np.int64))),
+    "infinite exponents": (NATURAL, "not_finite", lambda u: _changed(u, 0, u.point[0] | 255)),
+    "a norm of NaN": (DITHERING, "not_finite", lambda u: _changed(u, 0, np.array([np.nan]))),
+    "a norm below 0": (DITHERING, "range", lambda u: _changed(u, 0, np.array([-1.0]))),
+    "a level above all": (DITHERING, "range", lambda u: _changed(u, 1, u.point[1] | 255)),
+    "no levels": (DITHERING, "shape", lambda u: u._replace(point=u.point[:1])),
+}
+
+
+@pytest.mark.parametrize("what", BAD_ENCODED)
+def test_an_upload_that_encodes_no_message_is_refused_and_the_round_goes_on(
+    what: str, folder: Path
+) -> None:
+    compressor, kind, spoil = BAD_ENCODED[what]
+    hospitals = quadratic_hospitals(folder)
+    chosen = {"compressor": compressor, "omega": 1.0} if compressor else {}
+    name = "locodl" if compressor else "tamuna"
+    server = make_server(folder, fresh_roster(hospitals), START, name, rounds=1, **chosen)
+    for client, request in server.requests().items():
+        reply = hospitals[client].handle(request)
+        assert isinstance(reply, Upload)
+        server.receive(client, spoil(reply) if client == "clinic-3" else reply)
+    before = server.tally.bits_up
+    assert server.tally.counts["refused"] == server.tally.counts[kind] == 1
+    assert server.tally.refused_of["clinic-3"] == 1
+    server.receive("clinic-3", hospitals["clinic-3"].handle(server.request("clinic-3")))
+    assert server.tally.bits_up * 4 == before * 5  # what is refused is not counted
+    assert server.close()
+    assert server.ledger.entries["clinic-3"].rounds == 1
+
+
 def test_a_stranger_is_refused(folder: Path) -> None:
     hospitals = quadratic_hospitals(folder)
     server = make_server(folder, fresh_roster(hospitals), START, rounds=1)

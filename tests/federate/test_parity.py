@@ -28,7 +28,7 @@ from executions import schedule, several
 from made_up import made_up
 from scafflix import algorithm
 from scafflix.core.store import Store
-from scafflix.core.vector import Vector
+from scafflix.core.vector import Vector, names_of
 from scafflix.federate.client import ClientCore
 from scafflix.federate.closing import Farewell
 from scafflix.federate.convex import ConvexLearner
@@ -43,11 +43,13 @@ from scafflix.federate.serving import serve
 from scafflix.federate.settings import Settings
 from scafflix.gradients import Exact, Gradient, Minibatch
 from scafflix.methods import METHODS, Client, parameters
+from scafflix.methods.method import fitted
 from scafflix.models.dense import dense
 from scafflix.personalization.personalize import Start
 from scafflix.record import Record
 from scafflix.simulate.cohorts import train
 from scafflix.simulate.schedule import Schedule
+from scafflix.simulate.taken_home import End, models_of, named
 from scafflix.theory import without_theory
 
 ROUNDS = 20
@@ -84,7 +86,7 @@ def test_every_convex_model_deployed_makes_the_models_of_the_simulator(
     assert np.abs(server.x[0] - simulated.models["global"]).max() < 1e-6
 
 
-@pytest.mark.parametrize("name", ["scafflix", "sgd"])
+@pytest.mark.parametrize("name", ["scafflix", "sgd", "finetuning"])
 def test_minibatches_are_those_of_the_simulator(name: str, tmp_path: Path) -> None:
     case, gradient = cases.case("logistic"), Minibatch(4)
     method = METHODS[name](sx.plan(case.problem, case.person, gradient=gradient))
@@ -97,6 +99,9 @@ def test_minibatches_are_those_of_the_simulator(name: str, tmp_path: Path) -> No
     server = ServerCore(tmp_path, roster, deployed, start.tree, settings)
     serve(server, Direct(hospitals))
     assert np.abs(server.x[0] - simulated.models["global"]).max() < 1e-6
+    for i, hospital in enumerate(hospitals.values()):
+        kept = load_file(hospital.core.model_path(server.run))["model"]
+        assert np.abs(kept - simulated.models["personal"][i]).max() < 1e-6
 
 
 def test_a_deployed_run_leaves_a_record_that_can_be_read(tmp_path: Path) -> None:
@@ -123,6 +128,7 @@ def test_cohorts_make_the_points_of_algorithm_1(name: str, tmp_path: Path) -> No
     server = make_server(tmp_path, roster, start, name, make=users, **asked)
     method, n, nowhere = server.method, len(ALPHA), Place(0, 0, 0, 0, 0, 0)
     serve(server, Direct(hospitals))
+    assert method.fit is None
     examples = np.array([learner.examples for learner in LEARNERS])
     everyone = Client(np.array(ALPHA), np.asarray(method.gamma), None, examples, float(n))
     clients = [
@@ -145,7 +151,13 @@ def test_cohorts_make_the_points_of_algorithm_1(name: str, tmp_path: Path) -> No
         assert (mine is None) == (theirs is None)
         if mine is not None:
             np.testing.assert_allclose(flat(mine), flat(theirs), atol=1e-9)
-        home = method.personal(clients[i], made.states[i], made.server.x)
+        home = algorithm.take_home(
+            method,
+            clients[i],
+            made.states[i],
+            made.server.x,
+            lambda x, k, i=i: LEARNERS[i].gradient(x, nowhere),
+        )
         kept = load_file(hospital.core.model_path(server.run))
         np.testing.assert_allclose(flat(list(kept.values())), flat(home), atol=1e-9)
 
@@ -162,7 +174,9 @@ def _network_federation() -> sx.data.Federation:
     return sx.data.from_clients(parts)
 
 
-@pytest.mark.parametrize(("name", "batch"), [("scafflix", 5), ("fedavg", 5), ("i_scaffnew", None)])
+@pytest.mark.parametrize(
+    ("name", "batch"), [("scafflix", 5), ("finetuning", 5), ("i_scaffnew", None), ("fedrep", 5)]
+)
 def test_a_network_with_cohorts_deployed_makes_the_models_of_the_simulator(
     name: str, batch: int | None, tmp_path: Path
 ) -> None:
@@ -173,7 +187,8 @@ def test_a_network_with_cohorts_deployed_makes_the_models_of_the_simulator(
     plan = without_theory(alpha, np.full(4, 0.1), 0.4, gradient)
     chosen: dict[str, Any] = {"p": 0.4}
     chosen |= {"pace": "actual"} if "pace" in parameters(METHODS[name]) else {}
-    method = METHODS[name](plan, **chosen)
+    chosen |= {"own": "*/bias"} if "own" in parameters(METHODS[name]) else {}
+    method = fitted(METHODS[name](plan, **chosen), names_of(whole.template))
     random = np.random.default_rng(5)
     stars = jax.tree.map(
         lambda leaf: (0.3 * random.normal(size=(4, *leaf.shape))).astype(np.float32),
@@ -209,6 +224,11 @@ def test_a_network_with_cohorts_deployed_makes_the_models_of_the_simulator(
         assert mine.dtype == np.float32
         # rounding: 1e-7 a step, which control variates remember
         assert np.abs(mine - np.asarray(theirs)).max() < 1e-5
+    homes = models_of(whole, person, method, End(trained.x, trained.states, 3, ROUNDS))["personal"]
+    for i, hospital in enumerate(hospitals.values()):
+        kept = load_file(hospital.core.model_path(server.run))
+        for key, theirs in named("", homes).items():
+            assert np.abs(kept[key[1:]] - theirs[i]).max() < 1e-5
 
 
 def test_a_network_without_stepsize_is_refused_in_one_sentence() -> None:

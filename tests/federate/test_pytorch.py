@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,22 @@ def test_losses_gradients_and_scores_are_those_of_the_same_model_in_jax() -> Non
     np.testing.assert_allclose(h_weight, g_weight.T, atol=1e-6)
 
 
+def test_a_module_judges_its_mixtures_by_validation_examples_or_refuses() -> None:
+    for word, said in (("loo", "for a PyTorch module use validation"), ("auto", "has none")):
+        with pytest.raises(sx.ScafflixError, match=said):
+            torch_learner().rule(word)
+    fed = federation()
+    with_validation = replace(fed, validation=fed.test, test=None)
+    mine = TorchLearner(with_validation, linear, l2=L2)
+    x, x_star = mine.start(), 3 * mine.start()
+    found = mine.judged("common", x_star, x, 2)
+    assert found.rule.name == "common"
+    assert found.evidence.weight.tolist() == [9]
+    middle = torch_learner().test_loss(2 * x)
+    assert found.evidence.curves[0, 10] == pytest.approx(middle, rel=1e-5)
+    assert found.evidence.curves[0, 0] == pytest.approx(torch_learner().test_loss(x_star))
+
+
 def test_a_batch_depends_on_its_place_alone() -> None:
     learner = torch_learner(gradient=Minibatch(5))
     x = learner.start()
@@ -116,3 +133,16 @@ def test_the_example_learns_in_a_federation(tmp_path: Path) -> None:
     shared = global_model(tmp_path / "server" / "record").state_dict()
     for name, array in shared.items():
         np.testing.assert_array_equal(array, made.models[f"global/{name}"])
+
+
+def test_uploads_of_a_module_are_compressed_too(tmp_path: Path) -> None:
+    config = read(DeployConfig, EXAMPLES / "torch_node.toml", {}, [])
+    config = checked(replace(config, method="locodl:sigma=0.1", rounds=2, alpha=1.0), own=True)
+    for_nodes, own = write_nodes(config, 3, tmp_path, f"{EXAMPLES / 'torch_node.py'}:learner")
+    settings = {"settings": text_of(for_nodes)}
+    grid = InProcessGrid(client_app(), dict(enumerate(own, 10)), settings)
+    made = flower_server.run(grid, for_nodes, tmp_path / "server", nodes=3, poll=0.0)
+    numbers = sum(array.size for array in made.models.values())
+    assert made.metrics["bits_up"][-1] == 2 * 3 * 8 * np.ceil(9 * numbers / 8)
+    assert made.summary["refused"] == 0
+    assert made.metrics["objective"][-1] < made.metrics["objective"][0]

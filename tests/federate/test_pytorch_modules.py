@@ -192,7 +192,7 @@ def test_a_model_is_saved_so_that_its_module_loads_it(name: str, tmp_path: Path)
     asked = train(learner)
     assert isinstance(core.handle(asked), Upload)
     x = tuple(array + np.float32(0.25) for array in asked.point)
-    end = Evaluate("r", 0, 1, 2, asked.method, asked.settings, 0.1, -1, "", x, (), ())
+    end = Evaluate("r", 0, 1, 0, 0, 2, 0, asked.method, asked.settings, 0.1, -1, "", x, (), ())
     told = core.handle(end)
     assert isinstance(told, Evaluation), told
     torch.manual_seed(0)

@@ -9,17 +9,15 @@ import pytest
 
 import scafflix as sx
 from cases import ALPHA, Case, follow
-from scafflix.core import streams
-from scafflix.core.streams import Stream
 from scafflix.methods import Client, Method
-from scafflix.simulate.batch import own_steps, uniforms
+from scafflix.simulate.batch import own_steps, steps_of, uniforms
 
 
 def gradients_a_round(method: Method, rounds: int = 20_000) -> np.ndarray:
     """The mean number of gradients of each client, as drawn with seed 0."""
     n = len(ALPHA)
     everyone = Client(ALPHA, np.asarray(method.gamma), None, np.ones(n), n)
-    steps = method.local_steps(streams.uniforms(0, Stream.COIN, 0, rounds))
+    steps = steps_of(method, 0, 0, rounds)
     made = [
         np.minimum(K, own_steps(method, everyone, K, uniforms(0, r, np.arange(n), n)))
         for r, K in enumerate(steps.tolist())

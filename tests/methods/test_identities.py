@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import reference
 import scafflix as sx
-from cases import ALPHA, ROUNDS, Case, Course, follow
+from cases import ALPHA, ON_LINEAR, ROUNDS, Case, Course, follow
 from executions import schedule
 from personalizers import PERSONALIZERS, Rounds
 from scafflix.methods import METHODS, Client, Method
@@ -19,7 +19,7 @@ from scafflix.simulate.planning import optima
 from scafflix.theory import Plan
 
 CLOSE: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-11}
-HERE = [name for name in METHODS if name not in reference.ELSEWHERE]
+HERE = [name for name in ON_LINEAR if name not in reference.ELSEWHERE]
 
 
 def plan(case: Case, alpha: Any) -> tuple[sx.Personalization, Plan]:
@@ -202,6 +202,10 @@ class Reference:
     def scaffold(self) -> Found:
         steps, c0 = [int(K) for K in self.local_steps], self.weight * self.h0
         return self._scaled(reference.scaffold(self.gradients, self.steps, self.x0, c0, steps))
+
+    def fedlin(self) -> Found:
+        steps, c0 = [int(K) for K in self.local_steps], self.weight * self.h0
+        return self._scaled(reference.fedlin(self.gradients, self.steps, self.x0, c0, steps))
 
     def feddyn(self) -> Found:
         steps, h0 = [int(K) for K in self.local_steps], self.weight * self.h0

@@ -209,9 +209,30 @@ def test_psi_falls_at_the_rate_of_the_theorem(logistic_case: Case, alpha: Point)
     assert (mean <= 1 + 4 * error).all()
 
 
+@pytest.mark.parametrize("compressor", ["identity", RAND_K])
+def test_the_psi_of_theorem_1_stays_under_its_guarantee(
+    logistic_case: Case, compressor: str
+) -> None:
+    case, seeds = logistic_case, 30
+    method = sx.locodl(case.plan, compressor=compressor)
+    runs = [sx.Run(case.person, method, seed) for seed in range(seeds)]
+    records = sx.sweep(case.problem, runs, rounds=60)
+    ratios = [one.metrics["lyapunov"] / one.metrics["lyapunov_bound"] for one in records]
+    mean, error = np.mean(ratios, axis=0), np.std(ratios, axis=0) / np.sqrt(seeds)
+    assert (mean <= 1 + 4 * error).all()
+    assert records[0].metrics["lyapunov"][-1] < 1e-3 * records[0].metrics["lyapunov"][0]
+
+
+@pytest.mark.parametrize("given", [{"rho": 1.0}, {"sigma": 0.9}, {"stepsize": 100.0}])
+def test_outside_its_theory_nothing_is_guaranteed(
+    logistic_case: Case, given: dict[str, Any]
+) -> None:
+    assert np.isnan(sx.locodl(logistic_case.plan, compressor=RAND_K, **given).rate.zeta)
+
+
 def test_the_bits_are_those_of_what_is_sent(logistic_case: Case) -> None:
     case = logistic_case
-    for compressor, up in ((RAND_K, 3 * 64 + 64), ("natural", 12 * DIM)):
+    for compressor, up in ((RAND_K, 3 * 64), ("natural", 12 * DIM)):
         method = sx.locodl(case.plan, compressor=compressor)
         metrics = sx.run(case.problem, case.person, method, rounds=ROUNDS, seed=4).metrics
         assert metrics["bits_up"][-1] == ROUNDS * N * up

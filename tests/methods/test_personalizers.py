@@ -22,8 +22,10 @@ UNUSUAL: dict[str, dict[str, Any]] = {
     "ditto": {"p": 0.4, "pull": 0.7},
     "mr_mtl": {"p": 0.4, "pull": 0.7},
     "pfedme": {"p": 0.6, "pull": 2.0, "inner": 3, "beta": 0.8},
-    "apfl": {"p": 0.4, "own": 0.3, "adapt": 20.0},  # so large that some a_i reach 0 or 1
+    "apfl": {"p": 0.4, "weight": 0.3, "adapt": 20.0},  # so large that some a_i reach 0 or 1
     "l2gd": {"p": 0.4, "pull": 0.7},
+    "finetuning": {"p": 0.4, "tuning_steps": 7, "tuning_stepsize": 0.3},
+    "per_fedavg": {"p": 0.4, "a": 0.4},
 }
 
 
@@ -100,17 +102,48 @@ def test_without_a_pull_every_client_trains_alone(logistic_case: Case, name: str
 
 
 def test_apfl_that_takes_nothing_of_its_own_is_fedavg(logistic_case: Case) -> None:
-    record = run(logistic_case, made(logistic_case, "apfl", own=0.0))
+    record = run(logistic_case, made(logistic_case, "apfl", weight=0.0))
     fedavg = run(logistic_case, made(logistic_case, "fedavg")).models["global"]
     np.testing.assert_allclose(record.models["global"], fedavg, **CLOSE)
     np.testing.assert_allclose(homes(record), np.array([fedavg] * len(ALPHA)), **CLOSE)
 
 
 def test_apfl_that_takes_only_its_own_is_local_training(logistic_case: Case) -> None:
-    method = made(logistic_case, "apfl", own=1.0)
+    method = made(logistic_case, "apfl", weight=1.0)
     record = run(logistic_case, method)
     steps = int(record.summary["iterations"])
     np.testing.assert_allclose(homes(record), alone(logistic_case, method, steps), **CLOSE)
+
+
+def test_without_steps_at_the_end_fine_tuning_is_fedavg(logistic_case: Case) -> None:
+    record = run(logistic_case, made(logistic_case, "finetuning", ALPHA, tuning_steps=0), ALPHA)
+    fedavg = run(logistic_case, made(logistic_case, "fedavg", ALPHA), ALPHA)
+    for kind in ("global", "personal"):
+        np.testing.assert_array_equal(record.models[kind], fedavg.models[kind])
+
+
+def test_many_steps_at_the_end_lead_to_the_local_optima(logistic_case: Case) -> None:
+    record = run(logistic_case, made(logistic_case, "finetuning", tuning_steps=20_000))
+    np.testing.assert_allclose(homes(record), logistic_case.person.x_star, atol=1e-6)
+
+
+def test_per_fedavg_without_steps_ahead_is_fedavg_with_two_gradients_a_step(
+    logistic_case: Case,
+) -> None:
+    record = run(logistic_case, made(logistic_case, "per_fedavg", p=0.4, a=0.0))
+    fedavg = run(logistic_case, made(logistic_case, "fedavg", p=0.4))
+    np.testing.assert_allclose(record.models["global"], fedavg.models["global"], **CLOSE)
+    np.testing.assert_allclose(homes(record), [fedavg.models["global"]] * len(ALPHA), **CLOSE)
+    assert record.summary["iterations"] == 2 * fedavg.summary["iterations"]
+
+
+def test_per_fedavg_finds_a_start_from_which_one_step_is_best(logistic_case: Case) -> None:
+    # with one step of everything, sum_i grad f_i(x - a grad f_i(x)) = 0
+    record = run(logistic_case, made(logistic_case, "per_fedavg", p=1.0), rounds=3000)
+    slopes = residuals(logistic_case, 0.0, homes(record), 0.0)
+    assert np.abs(slopes.mean(axis=0)).max() < 1e-7
+    assert np.abs(slopes).max() > 1e-2
+    assert record.summary["final_gap"] > 1e-4  # not where the mean itself is least
 
 
 def test_pfedme_with_one_step_of_everything_is_gd_with_a_smaller_stepsize(
@@ -183,11 +216,15 @@ def test_l2gd_comes_as_near_its_optimum_as_its_theorem_says(logistic_case: Case)
         ("mr_mtl", {"pull": float("nan")}, "pull is nan"),
         ("l2gd", {"pull": -1}, "pull is -1"),
         ("l2gd", {"p": 1.0}, "p is 1, with which l2gd makes no gradient step"),
-        ("apfl", {"own": 1.5}, "own is 1.5; it must be between 0 and 1"),
+        ("apfl", {"weight": 1.5}, "weight is 1.5; it must be between 0 and 1"),
         ("apfl", {"adapt": -1}, "adapt is -1"),
         ("pfedme", {"pull": 0}, "pull is 0"),
         ("pfedme", {"inner": 0}, "inner is 0"),
         ("pfedme", {"beta": -1}, "beta is -1"),
+        ("finetuning", {"tuning_steps": -1}, "tuning_steps is -1"),
+        ("finetuning", {"tuning_steps": 2.5}, "tuning_steps is 2.5"),
+        ("finetuning", {"tuning_stepsize": 0}, "tuning_stepsize is 0"),
+        ("per_fedavg", {"a": -1}, "a is -1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

@@ -47,6 +47,15 @@ CHOICES = [
 ]
 
 
+# clients that keep a model of their own between rounds
+REMEMBERING = set(PERSONALIZERS) - {"finetuning", "per_fedavg"}
+
+
+def gradients_a_step(method: Method) -> int:
+    """How many a client needs for one step of what K counts."""
+    return 2 if method.name == "per_fedavg" else int(method.settings.get("inner", 1))
+
+
 class Setting(NamedTuple):
     """What the papers' lines take."""
 
@@ -173,6 +182,26 @@ def scaffold(setting: Setting, x: Point, h: Point) -> tuple[Point, Point]:
     return x, c_i / setting.alpha[:, None]
 
 
+def fedlin(setting: Setting, x: Point, h: Point) -> tuple[Point, Point]:
+    """Algorithm 1 of Mitra et al. (2021) on f~_i, an exchange of gradients and K steps by turns, in
+    the metric with weights 1/s_i; the last gradients of all clients count."""
+    s = setting.gamma / setting.alpha**2
+    mean = 1 / np.mean(1 / s)
+    c_i = setting.alpha[:, None] * h
+    c = c_i.mean(axis=0)
+    for r, cohort in enumerate(setting.cohorts):
+        shift = mean * c
+        if r % 2 == 0:
+            for i in cohort:
+                c_i[i] = mean_gradient(setting, r, [i], x)
+            c = c_i.mean(axis=0)
+        else:
+            ends = {i: local(setting, i, r, x, c_i[i] - shift / s[i], s[i]) for i in cohort}
+            moves = [(ends[i] - x + shift) / s[i] for i in cohort]
+            x = x + mean * sum(moves) / len(moves) - shift
+    return x, c_i / setting.alpha[:, None]
+
+
 def feddyn(setting: Setting, x: Point, h: Point) -> tuple[Point, Point]:
     """Algorithm 1 of Acar et al. (2021) on f~_i with K local steps and a_i = a / s_i; a = p."""
     s = setting.gamma / setting.alpha**2
@@ -252,6 +281,7 @@ REFERENCES: dict[str, Callable[[Setting, Point, Point], tuple[Point, Point | Non
     "scaffnew": scaffnew,
     "gradskip": gradskip,
     "scaffold": scaffold,
+    "fedlin": fedlin,
     "feddyn": feddyn,
     "fedavg": fedavg,
     "fedprox": fedprox,
@@ -396,8 +426,10 @@ def test_rounds_of_sampled_clients_follow_the_papers_lines(
     # the coin of line 5 shows 1 with probability p: K = k where (1-p)^k <= u < (1-p)^(k-1)
     geometric = [next(k for k in range(1, 10_000) if (1 - p) ** k <= u) for u in draws]
     once = name in ("gd", "sgd", "nesterov")
-    if name == "scaffold":
+    if name in ("scaffold", "fedlin"):
         geometric = [round(1 / p)] * rounds
+    if name == "fedlin":
+        geometric[::2] = [1] * (rounds // 2)
     train_part = fed.train
 
     def gradient(i: int, r: int, k: int, x: Point) -> Point:
@@ -420,15 +452,15 @@ def test_rounds_of_sampled_clients_follow_the_papers_lines(
         stars.astype(float),
         gradient,
         [cohort_of(seed, r, np.arange(n), cohort).tolist() for r in range(rounds)],
-        [1] * rounds if once else [method.settings.get("inner", 1) * K for K in geometric],
+        [1] * rounds if once else [gradients_a_step(method) * K for K in geometric],
         method.settings,
     )
     assert len({tuple(sorted(c)) for c in setting.cohorts}) > 3
-    assert once or name == "scaffold" or len(set(geometric)) > 2
+    assert once or name in ("scaffold", "fedlin") or len(set(geometric)) > 2
     start = flat(problem.start(0))
     x, h = REFERENCES[name](setting, start, np.zeros((n, len(start))))
     np.testing.assert_allclose(flat(made.x), x, rtol=3e-5, atol=3e-5)
-    assert (made.states is None) == (h is None and name not in PERSONALIZERS)
+    assert (made.states is None) == (h is None and name not in REMEMBERING)
     if h is not None:
         found = np.stack([flat(made.states.read(np.array([i]))) for i in range(n)])
         own = found if name == "scafflix" else found / SHARES[:, None]

@@ -23,7 +23,7 @@ def test_it_reaches_the_flix_optimum_with_local_steps(
 ) -> None:
     problem, person, plan = logistic_case.problem, logistic_case.person, logistic_case.plan
     method = sx.scaffold(plan)
-    assert method.local_steps(0.5) >= 5
+    assert method.local_steps(0, 0.5) >= 5
     record = sx.run(problem, person, method, rounds=120, cohort=cohort, seed=1)
     assert record.metrics["objective_gap"][-1] < 1e-10
     assert record.metrics["lyapunov"][-1] < 1e-8  # control variates too
@@ -40,7 +40,7 @@ def test_individual_stepsizes_take_fewer_rounds_than_a_common_one(logistic_case:
 
 def test_it_takes_as_many_steps_in_every_round(logistic_case: Case) -> None:
     method = sx.scaffold(logistic_case.plan, p=0.3)
-    assert method.local_steps(np.array([0.01, 0.5, 1.0])).tolist() == [3, 3, 3]
+    assert method.local_steps(np.arange(3), np.array([0.01, 0.5, 1.0])).tolist() == [3, 3, 3]
     assert method.p == 1 / 3
 
 

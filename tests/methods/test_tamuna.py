@@ -7,6 +7,7 @@ from math import ceil
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -41,13 +42,18 @@ def drawn_mask(key: Any, c: int, s: int, d: int) -> NDArray[np.int64]:
     return template(c, s, d)[:, np.asarray(jax.random.permutation(key, c))]
 
 
+def part(turn: Turn, s: int, ones: Any) -> Any:
+    """q_i."""
+    return Mask(s).owned(turn).through(ones) != 0
+
+
 @pytest.mark.parametrize(("c", "s", "d"), [(5, 2, 6), (5, 5, 6), (7, 3, 1), (12, 4, 2), (3, 2, 50)])
 def test_each_number_has_s_owners_and_no_client_sends_many_more_than_others(
     c: int, s: int, d: int
 ) -> None:
     for number in range(5):
         key = jax.random.key(number)
-        mask = np.array([np.asarray(Mask(s).owned(Turn(key, i, c), d)) for i in range(c)]).T
+        mask = np.array([part(Turn(key, i, c), s, np.ones(d)) for i in range(c)]).T
         np.testing.assert_array_equal(mask, drawn_mask(key, c, s, d))
         assert (mask.sum(axis=1) == s).all()
         assert mask.sum(axis=0).max() <= ceil(s * d / c)
@@ -59,7 +65,7 @@ def test_each_number_has_s_owners_and_no_client_sends_many_more_than_others(
 def test_every_pair_of_clients_is_as_likely_to_share_a_number() -> None:
     c, s, d, keys = 4, 2, 3, 3000
     owned = jax.vmap(
-        lambda key: jax.vmap(lambda i: Mask(s).owned(Turn(key, i, c), d))(np.arange(c))
+        lambda key: jax.vmap(lambda i: part(Turn(key, i, c), s, jnp.ones(d)))(np.arange(c))
     )(jax.random.split(jax.random.key(0), keys))
     both = np.einsum("kid,kjd->dij", owned, owned, dtype=float) / keys
     expected = np.where(np.eye(c), s / c, s * (s - 1) / (c * (c - 1)))
@@ -116,7 +122,7 @@ def test_with_everything_from_everybody_it_is_scaffnew(
     small = logistic_case
     method, scaffnew = make(small.plan, s=N, pace=pace), sx.scaffnew(small.plan, pace=pace)
     assert (method.p, method.settings["chi"]) == (scaffnew.p, 1)
-    assert method.rate == scaffnew.rate or pace == "actual"
+    assert method.rate[:3] == scaffnew.rate[:3] or pace == "actual"
     mine, theirs = (
         sx.run(small.problem, small.person, one, rounds=ROUNDS, seed=1)
         for one in (method, scaffnew)
@@ -165,15 +171,18 @@ def test_it_reaches_the_flix_optimum(logistic_case: Case, alpha: Any, cohort: in
     assert record.metrics["objective_gap"][-1] < 1e-8
 
 
-def test_psi_stays_under_its_guarantee() -> None:
+@pytest.mark.parametrize(("cohort", "rounds", "seeds"), [(None, 60, 40), (3, 20, 20)])
+def test_psi_stays_under_its_guarantee(cohort: int | None, rounds: int, seeds: int) -> None:
     small = case("logistic")
     person = small.person.at(1.0)
     method = sx.tamuna(sx.plan(small.problem, person))
-    runs = [sx.Run(person, method, seed) for seed in range(40)]
+    runs = [sx.Run(person, method, seed) for seed in range(seeds)]
     ratios = []
-    for record in sx.sweep(small.problem, runs, rounds=60):
+    for record in sx.sweep(small.problem, runs, rounds=rounds, cohort=cohort):
+        assert record.summary["certificate"] is not None
         psi = record.metrics["lyapunov"]
         bound = method.rate.bound(record.metrics["iterations"], psi[0])
+        np.testing.assert_allclose(bound, record.metrics["lyapunov_bound"], rtol=1e-12)
         ratios.append(psi / bound)
     mean, error = np.mean(ratios, axis=0), np.std(ratios, axis=0) / np.sqrt(len(runs))
     assert (mean <= 1 + 4 * error).all()

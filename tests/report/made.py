@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from scafflix.personalization.rules import blending, choosing
+from scafflix.personalization.rules.contract import GRID, Evidence
 from scafflix.record import Record
 from scafflix.runs import runner
 from scafflix.runs.config import CompareConfig, RunConfig, plain
+from scafflix.simulate.taking_part import gained
 
 IRIS: dict[str, Any] = {
     "data": "iris",
@@ -153,3 +157,38 @@ def numbers(
     }
     settings = {"method": method, "alpha": alpha, "seed": seed, "rounds": rounds, **asked}
     return Record(plain(RunConfig(**{"data": "writers", **settings})), summary, metrics, table, {})
+
+
+def chosen(clients: int = 30, **asked: Any) -> Record:
+    """The same, with alphas that the rule took from random curves; the first client knows none."""
+    record, random = numbers(alpha=1.0, clients=clients, **asked), np.random.default_rng(3)
+    noise, distance = random.gamma(2.0, 0.1, (2, clients, 1))
+    curves = 0.5 + (1 - GRID) ** 2 * noise + GRID**2 * distance
+    curves[0] = np.nan
+    evidence = Evidence(curves, record.clients["train_examples"].astype(float))
+    note = np.where(evidence.known, "", choosing.LOO.ignorant)
+    made = choosing.choice("loo", evidence, blending.blended(evidence), note)
+    local = random.gamma(4.0, 0.1, clients)
+    table = {
+        **record.clients,
+        "alpha": made.alpha,
+        "alpha_note": note,
+        "expected_gain": made.gain,
+        "test_loss_local": local,
+        "test_loss_global": local + random.normal(0, 0.2, clients),
+        "test_loss_personal": local - made.gain + random.normal(0, 0.05, clients),
+    }
+    alpha = {
+        "rule": "loo",
+        "trained_at": 1.0,
+        "mean": float(made.alpha.mean()),
+        "expected_gain": float(made.gain.mean()),
+        "notes": {choosing.LOO.ignorant: 1},
+    }
+    return replace(
+        record,
+        config={**record.config, "alpha": "auto"},
+        summary={**record.summary, "alpha": alpha, "taking_part": gained(table)},
+        clients=table,
+        curves=made.curves,
+    )

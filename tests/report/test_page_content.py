@@ -19,12 +19,12 @@ import typer.testing
 
 from scafflix.cli import app
 from scafflix.record import Record
-from scafflix.report import page
+from scafflix.report import page, worth
 from scafflix.report.command import command
 from scafflix.report.content import content, thin
 from scafflix.report.curves import families
 from scafflix.report.headline import headline
-from scafflix.report.tables import to_target
+from scafflix.report.tables import KINDS, to_target
 from scafflix.runs import runner
 from scafflix.runs.config import RunConfig, plain
 
@@ -135,6 +135,54 @@ def test_a_page_of_very_many_lines_leaves_out_clients_before_it_grows(tmp_path: 
     lines = numbers_in(text)["lines"]
     assert lines[0]["clients"] is not None
     assert lines[-1]["clients"] is None
+
+
+def test_the_page_holds_the_curves_that_clients_chose_alpha_by() -> None:
+    record = made.chosen()
+    (line,) = content(families([record]), None)["lines"]
+    curves = line["curves"]
+    assert curves["own"][0] == [None] * len(curves["alpha"])
+    for own, expected, gain in zip(
+        curves["own"][1:], curves["expected"][1:], record.clients["expected_gain"][1:], strict=True
+    ):
+        assert own[0] == expected[0] == 0
+        # the least of the blended curve where its own evidence sees no harm
+        harmless = [e for o, e in zip(own, expected, strict=True) if o <= 0]
+        assert min(harmless) == pytest.approx(-gain, rel=1e-4)
+    assert line["chosen"]["rule"] == "loo"
+    assert line["alone"]["personal"]["hurt"] == record.summary["taking_part"]["personal"]["hurt"]
+
+
+def test_a_page_keeps_the_curves_of_the_first_few_hundred_clients(tmp_path: Path) -> None:
+    text = written([made.chosen(clients=3400)], tmp_path)
+    (line,) = numbers_in(text)["lines"]
+    assert len(line["curves"]["own"]) == len(line["curves"]["expected"]) == 300
+    without = written([made.numbers(clients=3400)], tmp_path)
+    assert len(text) - len(without) < 0.3 * MEGABYTES
+
+
+def test_a_run_whose_alpha_was_given_has_no_curves(tmp_path: Path) -> None:
+    record = made.numbers()
+    (line,) = content(families([record]), None)["lines"]
+    assert line["curves"] is line["chosen"] is line["alone"] is None
+    assert worth.chosen([record]) is worth.worse_off([record]) is None
+    assert not [card for card in headline(families([record])) if "loss" in card.title]
+
+
+def test_those_worse_off_than_alone_are_counted_by_their_loss() -> None:
+    for record in (made.chosen(), made.convex()[0]):
+        losses = {kind: record.clients[f"test_loss_{kind}"] for kind in KINDS}
+        worse = {kind: losses[kind] > losses["local"] for kind in ("personal", "global")}
+        table = worth.worse_off([record])
+        assert table is not None
+        for cell, kind in zip(table.rows[0][2:], worse, strict=True):
+            assert cell.startswith(f"{worse[kind].sum()} of {len(worse[kind])} (")
+            if worse[kind].any():
+                harm = (losses[kind] - losses["local"])[worse[kind]].mean()
+                assert cell.endswith(f"{100 * worse[kind].mean():.0f} %), by {harm:.3g}")
+        cards = {card.title: card.value for card in headline(families([record]))}
+        count = f"{worse['personal'].sum()} of {len(losses['local'])}"
+        assert cards["Worse off than alone, by test loss"] == count
 
 
 class Addresses(HTMLParser):

@@ -17,7 +17,11 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from scafflix.record import Record
 from scafflix.report import page
 
-SECTIONS = ("convergence", "acceleration", "theory", "clients", "constants", "cost", "optima")
+SECTIONS = (
+    "convergence", "acceleration", "theory", "clients", "alone", "alpha", "constants", "cost",
+    "optima",
+)  # fmt: skip
+LOSSES = {"alone", "alpha"}  # shown for records that know the clients' held-out losses
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +104,7 @@ def visit(opened: Visit) -> Iterator[Visit]:
 
 
 def test_a_comparison_opens_in_silence_with_every_section(visit: Visit) -> None:
-    assert visit.shown() == list(SECTIONS)
+    assert visit.shown() == [name for name in SECTIONS if name not in LOSSES]
     assert all(url.startswith(("file:", "data:")) for url in visit.requests)
     assert visit.tab.locator(".chart .main-svg").count() >= 2 * 11  # two drawings a chart
 
@@ -215,7 +219,7 @@ def test_the_page_is_drawn_in_light_and_dark_on_wide_and_narrow_windows(
 
 def test_a_network_shows_what_it_has(browser: Browser, tmp_path: Path) -> None:
     visit = Visit(browser, written([made.network()], tmp_path))
-    assert visit.shown() == ["convergence", "clients", "constants", "optima"]
+    assert visit.shown() == ["convergence", "clients", "alone", "constants", "optima"]
     assert visit.complaints == []
     assert visit.tab.locator("#optima-scores .main-svg").count()
     assert len(visit.rows()) == 5
@@ -227,6 +231,30 @@ def test_a_federation_shows_what_its_server_knows(browser: Browser, tmp_path: Pa
     assert visit.shown() == ["convergence", "clients", "constants"]
     assert visit.axis("convergence-chart", "yaxis")["title"] == "objective"
     assert "Only the personalized models were scored" in visit.tab.locator("#clients").inner_text()
+    assert visit.complaints == []
+    visit.context.close()
+
+
+def test_a_reader_picks_the_client_whose_curve_is_shown(browser: Browser, tmp_path: Path) -> None:
+    record = made.chosen(clients=400)
+    visit = Visit(browser, written([record, made.numbers(clients=400)], tmp_path))
+    visit.tab.select_option("#line", index=0)
+    assert set(visit.shown()) >= LOSSES
+    assert "the first 300 of 400 clients" in visit.tab.locator("#alpha-controls").inner_text()
+    assert "too few examples" in visit.tab.locator("#curve-words").inner_text()
+    assert len(visit.curves("curve-chart")) == 2  # no evidence of its own
+    visit.tab.select_option("#client", index=7)
+    went_by, own, (marked,) = visit.curves("curve-chart")
+    np.testing.assert_allclose(went_by, record.curves["expected"][7], rtol=1e-4, atol=1e-9)
+    assert marked == pytest.approx(-record.clients["expected_gain"][7], rel=1e-3)
+    assert own[0] == 0
+    assert sum(visit.curves("alphas-chart")[0]) == 400
+    assert len(visit.curves("expectations-chart")[0]) == 400
+    hurt = sum(value < 0 for value in visit.curves("alone-chart")[0])
+    assert hurt == record.summary["taking_part"]["personal"]["hurt"]
+    assert f"{hurt} of 400 clients" in visit.tab.locator("#alone-words").inner_text()
+    visit.tab.select_option("#line", index=1)
+    assert "given, not chosen" in visit.tab.locator("#alpha-words").inner_text()
     assert visit.complaints == []
     visit.context.close()
 

@@ -45,6 +45,18 @@ def test_the_target_of_the_page_is_counted_in_its_tables(runs: Path) -> None:
     assert "<h1>Mine</h1>" in out.read_text()
 
 
+def test_the_terminal_says_what_was_chosen_and_who_is_worse_off_than_alone(runs: Path) -> None:
+    for data in ("writers", "speakers"):
+        made.chosen(data=data).save(runs / "both" / data)
+    printed = call("report", str(runs / "both"), "-o", str(runs / "page.html"))
+    hurt = made.chosen().summary["taking_part"]["personal"]["hurt"]
+    rows = [line.split() for line in printed.splitlines()]
+    for data in ("writers", "speakers"):
+        assert [data, "scafflix", "auto", "loo"] in [row[:4] for row in rows]
+        assert [data, "scafflix", "auto", str(hurt), "of", "30"] in [row[:6] for row in rows]
+    assert not [row for row in rows if "0.5" in row[:3]]  # a run that knows neither
+
+
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ScafflixError, match="does not hold a run"):
         call("report", str(tmp_path))

@@ -7,6 +7,8 @@ import pytest
 
 import scafflix as sx
 from scafflix import gradients, theory
+from scafflix.problems.constants import Constants
+from scafflix.runs import refusals
 from scafflix.runs.assembly import for_method, make_method, resolve
 from scafflix.runs.config import RunConfig, build
 
@@ -18,3 +20,15 @@ def test_the_stepsize_of_a_network_is_gamma_for_every_method(name: str) -> None:
     alpha, gamma = np.array([0.5, 0.5]), np.array([0.3, 0.3])
     plan = theory.without_theory(alpha, gamma, 0.2, gradients.Exact())
     np.testing.assert_allclose(make_method(plan, config).gamma, gamma)
+
+
+def test_the_cohort_of_a_run_is_what_five_gcs_is_planned_for() -> None:
+    asked = {"data": "digits", "model": "softmax", "method": "five_gcs", "cohort": 3}
+    config = resolve(build(RunConfig, asked))
+    refusals.check_keys(config)
+    one = np.ones(8)
+    plan = theory.advise(one, Constants(one, one / 50, one), gradients.Exact(), one, 0 * one)
+    made = make_method(plan, config)
+    assert made.settings["cohort"] == 3
+    assert made.rate.covers(3, 8)
+    assert not made.rate.covers(2, 8)

@@ -64,6 +64,27 @@ def test_slow_networks_want_few_rounds_and_narrow_ones_few_numbers() -> None:
     assert narrow.rounds > slow.rounds
 
 
+def test_the_share_of_numbers_and_the_clients_a_round_are_chosen_too() -> None:
+    tried = forecast(CONFIG, replace_costs(latency=0.0, up=1e3)).tried
+    shares = {one.method for one in tried if read(one.method).name == "locodl"}
+    assert {"locodl", "locodl:compressor=rand_k:0.1"} <= shares
+    sizes = {name: {one.cohort for one in tried if read(one.method).name == name}
+             for name in ("five_gcs", "tamuna", "scafflix")}  # fmt: skip
+    assert sizes["scafflix"] == {16}  # its guarantee is of rounds of all
+    assert sizes["five_gcs"] == {16, 8, 4, 2, 1}
+    assert sizes["tamuna"] == {16, 8, 4, 2}  # each number has two owners
+    for one in tried:
+        if one.cohort < 16:
+            assert one.seconds is not None
+
+
+def test_clients_a_round_that_are_given_are_kept() -> None:
+    tried = forecast(replace(CONFIG, cohort=4), CHEAP).tried
+    assert {one.cohort for one in tried} == {4}
+    sure = {read(one.method).name for one in tried if one.seconds is not None}
+    assert sure == {"five_gcs", "tamuna"}
+
+
 def replace_costs(**changes: float) -> Costs:
     return CHEAP._replace(**changes)
 

@@ -42,7 +42,8 @@ def test_every_figure_has_plans_at_every_scale(figure: str, scale: Scale) -> Non
     for panel in tasks(figure, scale):
         assert len({task.label for task in panel}) == len(panel) >= 2
         for task in panel:
-            assert task.grid == tuple(sorted(task.grid))
+            sizes = [setting["stepsize"] for setting in task.tries]
+            assert sizes == sorted(sizes)
             assert task.seeds >= 1
             assert task.config.part == "test"
             assert task.tuning.part == "validation"
@@ -86,7 +87,8 @@ def test_the_paper_has_a_thousand_rounds_with_ten_clients_and_batches_of_twenty(
         for panel in tasks(figure, Scale.paper):
             for task in panel:
                 assert (task.config.rounds, task.config.cohort, task.config.batch) == (1000, 10, 20)
-                assert task.grid == (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+                sizes = [setting["stepsize"] for setting in task.tries]
+                assert sizes == [1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0]
 
 
 def test_lines_that_share_a_method_share_its_tuning() -> None:
@@ -136,12 +138,12 @@ def check(panels: list[Panel], expected: list[str], rounds: int) -> None:
     (panel,) = panels
     assert [line.label for line in panel.lines] == expected
     for line in panel.lines:
-        cells = panel.tried[line.label]
-        assert line.stepsize in [cell.stepsize for cell in cells]
+        (chosen,) = line.chosen
+        assert chosen in [trial.setting for trial in panel.tried[line.label]]
         for record in line.records:
             assert record.summary["rounds"] == rounds
             assert np.isfinite(record.metrics["test_personal"][-1])
-            assert record.config["stepsize"] == line.stepsize
+            assert record.config["stepsize"] == chosen["stepsize"]
 
 
 def test_a_figure_on_writers_is_made_from_the_file() -> None:
@@ -185,12 +187,12 @@ def test_progress_counts_every_run_of_the_figure() -> None:
 def test_the_two_best_stepsizes_go_the_whole_way_before_one_is_chosen() -> None:
     changes = {**FEW, "rounds": 4, "tuning_rounds": 1, "grid": [1e-7, 1e-6, 1e-5]}
     (panel,) = reproduce("fig3c", Scale.smoke, changes)
-    *short, third, fourth = panel.tried["p = 0.2"]
+    *short, third, fourth = (trial.cell for trial in panel.tried["p = 0.2"])
     assert sorted(cell.stepsize for cell in short) == [1e-7, 1e-6, 1e-5]
     left_out = min(short, key=lambda cell: (cell.score, -cell.loss)).stepsize
     assert left_out not in (third.stepsize, fourth.stepsize)
     chosen = max((third, fourth), key=lambda cell: (cell.score, -cell.loss))
-    assert panel.lines[0].stepsize == chosen.stepsize
+    assert panel.lines[1].chosen == [{"stepsize": chosen.stepsize}]
 
 
 def test_the_factors_are_those_of_the_records() -> None:

@@ -100,7 +100,8 @@ def test_the_winner_is_run_with_the_stepsize_of_the_best_cell(
     found = search(settings, tmp_path)
     for method, record in found.winners.items():
         mine = [cell for cell in found.cells if cell.method == method]
-        assert record.config["stepsize"] == max(mine, key=lambda cell: cell.score).stepsize
+        best = max(mine, key=lambda cell: (cell.score, -cell.loss))
+        assert record.config["stepsize"] == best.stepsize
         assert record.config["part"] == "test"
         assert "test_personal" in record.clients
 

@@ -13,19 +13,18 @@ from scipy import sparse
 
 import reference
 import scafflix as sx
-from cases import ALPHA, L2, Case, examples
+from cases import ALPHA, L2, ON_LINEAR, Case, examples
 from cases import case as make_case
 from made_up import made_up
 from scafflix import algorithm
 from scafflix.algorithm import Round
-from scafflix.core import streams
 from scafflix.core.checkpoint import Checkpoints, Often
 from scafflix.core.errors import ScafflixError
-from scafflix.core.streams import Stream
 from scafflix.gradients import Gradient, Minibatch, Noisy
 from scafflix.methods import METHODS, Client, Method, parameters
 from scafflix.methods.method import PACES
 from scafflix.problems.problem import Problem
+from scafflix.simulate.batch import steps_of
 from scafflix.simulate.cohorts import Trained, cohort_of, train
 from scafflix.simulate.planning import optima, participants
 from scafflix.simulate.schedule import Schedule
@@ -81,7 +80,7 @@ class Course(NamedTuple):
 def by_algorithm_1(small: Case, method: Method) -> Course:
     shape, stars = small.problem.shape, np.asarray(small.person.x_star)
     clients = [Client(a, g, x) for a, g, x in zip(ALPHA, method.gamma, stars, strict=True)]
-    steps = method.local_steps(streams.uniforms(SEED, Stream.COIN, 0, ROUNDS)).tolist()
+    steps = steps_of(method, SEED, 0, ROUNDS).tolist()
     assert len(set(steps)) > 1
     cohorts = [cohort_of(SEED, r, np.arange(N), COHORT).tolist() for r in range(ROUNDS)]
     rounds = [Round(K, cohort) for K, cohort in zip(steps, cohorts, strict=True)]
@@ -158,7 +157,7 @@ def test_no_certificate_is_given_for_sampled_clients_and_it_says_why(logistic_ca
 
 
 @pytest.mark.parametrize("estimate", [None, Minibatch(4)], ids=["exact", "minibatch"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ON_LINEAR)
 def test_rounds_of_all_clients_are_those_of_the_convex_engine(
     logistic_case: Case, name: str, estimate: Gradient | None
 ) -> None:

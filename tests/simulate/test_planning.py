@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import scafflix as sx
-from cases import ALPHA, ROUNDS, Case
+from cases import ALPHA, ON_LINEAR, ROUNDS, Case
 from scafflix import theory
 from scafflix.core.compilation import COMPILATIONS
 from scafflix.core.vector import Vector
@@ -65,7 +65,7 @@ def test_a_personalization_of_another_problem_is_refused(logistic_case: Case, ch
         sx.run(other, person, sx.scafflix(logistic_case.plan), rounds=ROUNDS)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ON_LINEAR)
 def test_a_method_of_another_problem_is_refused(logistic_case: Case, name: str) -> None:
     other = changed(logistic_case, "l2")
     person, method = sx.personalize(other, ALPHA), METHODS[name](logistic_case.plan)

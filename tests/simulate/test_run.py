@@ -9,7 +9,7 @@ import pytest
 import reference
 import scafflix as sx
 import scafflix.simulate.batch as engine
-from cases import ALPHA, ROUNDS, SIZES, Case
+from cases import ALPHA, ON_LINEAR, ROUNDS, SIZES, Case
 from scafflix.core.compilation import COMPILATIONS
 from scafflix.gradients import Exact, Gradient, Minibatch, Noisy
 from scafflix.methods import METHODS
@@ -285,7 +285,7 @@ def test_a_run_beside_clients_with_alpha_0_is_certified(partly: sx.Record) -> No
     assert np.isnan(partly.clients["gamma"][[0, 2]]).all()
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ON_LINEAR)
 def test_when_every_alpha_is_0_nothing_is_sent_and_all_keep_their_optimum(
     logistic_case: Case, name: str
 ) -> None:
@@ -343,7 +343,7 @@ def test_a_negative_seed_is_refused(logistic_case: Case) -> None:
         run(logistic_case, seed=-1)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ON_LINEAR)
 def test_a_stepsize_beyond_theory_warns_with_both_numbers(logistic_case: Case, name: str) -> None:
     default = METHODS[name](logistic_case.plan)
     if np.isinf(default.limit).all():  # no theory to go beyond: no warning, which is an error here
@@ -366,7 +366,7 @@ def test_a_stepsize_beyond_theory_is_refused_when_strict(logistic_case: Case) ->
 
 
 def test_the_stepsizes_of_theory_are_not_refused_when_strict(logistic_case: Case) -> None:
-    for name in METHODS:
+    for name in ON_LINEAR:
         run(logistic_case, method=METHODS[name](logistic_case.plan), strict=True)
 
 

@@ -144,7 +144,8 @@ def calls() -> dict[str, Call]:
     chosen = {"p": 0.5, "pace": "actual", "pull": 0.2, "server_stepsize": 1.5}
     chosen |= {"compressor": "natural", "omega": 0.2}
     chosen |= {"sigma": 0.1, "rho": 0.9, "s": 2, "chi": 0.5}
-    chosen |= {"inner": 2, "beta": 0.9, "own": 0.4, "adapt": 0.5}
+    chosen |= {"inner": 2, "beta": 0.9, "weight": 0.4, "adapt": 0.5, "a": 0.1}
+    chosen |= {"tuning_steps": 2, "tuning_stepsize": 0.1, "own": "output/*", "head_steps": 2}
     per_method = {
         name: Call(
             made,

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from crashes import CONVEX, NETWORK, CrashError, content, run
 
-from cases import SOME_METHODS
+from cases import ON_LINEAR, SOME_METHODS
 from scafflix.methods import METHODS, parameters
 from scafflix.models import is_network
 
+ON_NETWORKS = (*SOME_METHODS, "finetuning", "fedrep")
 EXACT = ("gd", "nesterov")  # take full gradients
 CASES = [
     pytest.param(
@@ -23,7 +24,7 @@ CASES = [
         id=f"{kind['model']}-{method}",
     )
     for kind in (CONVEX, NETWORK)
-    for method in (SOME_METHODS if is_network(kind["model"]) else METHODS)
+    for method in (ON_NETWORKS if is_network(kind["model"]) else ON_LINEAR)
 ]
 
 

@@ -32,7 +32,7 @@ OTHER: dict[str, Any] = {
     "scale": "maxabs", "intercept": True, "test": 0.3, "validation": 0.3, "min_examples": 2,
     "data_seed": 1, "model": "linear", "model_seed": 1, "l2": 5.0, "smoothness": "bound",
     "rounds": 51, "p": 0.25, "batch": 3, "noise": 0.5, "epsilon": 0.5, "start": "zeros",
-    "h0": "warm", "strict": True, "pace": "actual", "part": "validation", "cohort": 2,
+    "h0": "warm", "strict": True, "pace": "actual", "own": "a/*", "part": "validation", "cohort": 2,
     "individual": True, "every": 7, "optima": "warm", "optima_stepsize": 0.5, "optima_batch": 9,
     "optima_steps": 9, "warmup": 9, "warmup_stepsize": 0.5, "store": "disk", "keep": "none",
     "method": "gd", "alpha": 0.25, "stepsize": 0.5, "seed": 1, "methods": ("sgd",),

@@ -61,9 +61,10 @@ OTHER: dict[str, Any] = {
     "data": "wine", "clients": 5, "split": "shuffled", "features": 7, "label": "b",
     "scale": "maxabs", "intercept": True, "test": 0.3, "validation": 0.3, "min_examples": 20,
     "data_seed": 1, "model": "linear", "l2": 0.5, "smoothness": "bound", "model_seed": 1,
-    "rounds": 4, "p": 0.25, "batch": 3, "noise": 0.5, "epsilon": 0.5, "start": "zeros",
-    "h0": "warm", "strict": True, "pace": "actual", "part": "validation", "cohort": 3,
-    "individual": True, "every": 2, "optima": "warm", "optima_stepsize": 0.2,
+    "rounds": 4, "p": 0.25, "batch": 3, "noise": 0.5, "reduced": True, "epsilon": 0.5,
+    "start": "zeros", "h0": "warm", "strict": True, "pace": "actual", "own": "*/bias",
+    "part": "validation", "cohort": 3, "individual": True, "every": 2, "optima": "warm",
+    "optima_stepsize": 0.2,
     "optima_batch": 5, "optima_steps": 20, "warmup": 3, "warmup_stepsize": 0.2, "store": "disk",
     "keep": "global", "method": "fedavg", "alpha": 0.25, "stepsize": 0.01, "seed": 1,
 }  # fmt: skip
@@ -112,10 +113,10 @@ def test_a_key_of_other_models_is_refused_whatever_its_value(kind: str, name: st
 def test_the_keys_of_the_issue_are_among_them() -> None:
     unread = {kind: {name for other, name in UNREAD if other == kind} for kind in KINDS}
     of_networks = {"individual", "optima", "optima_stepsize", "optima_batch", "optima_steps"}
-    of_networks |= {"warmup", "warmup_stepsize", "model_seed"}
+    of_networks |= {"warmup", "warmup_stepsize", "model_seed", "own"}
     assert unread["linear"] == {*of_networks, "every", "store"}
     assert unread["sampled"] == of_networks
-    of_linear = {"noise", "epsilon", "start", "h0", "strict", "smoothness"}
+    of_linear = {"noise", "reduced", "epsilon", "start", "h0", "strict", "smoothness"}
     assert unread["network"] == {*of_linear, "warmup", "warmup_stepsize"}
     assert unread["warm"] == of_linear
 
@@ -123,7 +124,9 @@ def test_the_keys_of_the_issue_are_among_them() -> None:
 @pytest.mark.parametrize("name", PARAMETERS)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_hyperparameter_that_a_method_lacks_is_refused(method: str, name: str) -> None:
-    asked = replace(config("linear", p="auto"), method=method, **{name: OTHER[name]})
+    own = {"own": OTHER["own"]} if "own" in parameters(find(method)) else {}
+    kind = "network" if own or name == "own" else "linear"
+    asked = replace(config(kind, p="auto"), method=method, **{**own, name: OTHER[name]})
     if name in parameters(find(method)):
         refusals.check_keys(asked)
         return
@@ -133,7 +136,8 @@ def test_a_hyperparameter_that_a_method_lacks_is_refused(method: str, name: str)
 
 
 def test_the_methods_without_p_and_pace_are_these() -> None:
-    without = {name: set(PARAMETERS) - set(parameters(METHODS[name])) for name in METHODS}
+    both = {"p", "pace"}
+    without = {name: both - set(parameters(METHODS[name])) for name in METHODS}
     assert without["gd"] == without["sgd"] == without["nesterov"] == {"p", "pace"}
     for name in ("fedavg", "fedprox", "gradskip", "scaffold", "feddyn", "locodl"):
         assert without[name] == {"pace"}
@@ -176,9 +180,11 @@ def test_a_search_refuses_the_part_that_it_chooses_itself(tmp_path: Path) -> Non
         tune(build(TuneConfig, {**IRIS, "part": "validation"}), tmp_path)
 
 
-def test_a_plan_refuses_a_cohort() -> None:
-    with pytest.raises(ScafflixError, match="Theory is about rounds of all clients"):
-        forecast(config("sampled"))
+def test_a_plan_for_a_cohort_speaks_of_the_methods_that_have_a_guarantee_for_it() -> None:
+    found = {one.method: one.rounds for one in forecast(config("sampled")).methods}
+    assert {name for name, rounds in found.items() if rounds} == {
+        *("compressed_scaffnew", "tamuna", "five_gcs")
+    }
 
 
 # read
@@ -239,7 +245,12 @@ def measured(record: Record) -> dict[str, Any]:
 
 
 # by the data, which tell whether a cohort is all clients
-REFUSED_LATER = {("sampled", "noise"): "without added noise", ("sampled", "h0"): "h0 is for rounds"}
+REFUSED_LATER = {
+    ("sampled", "noise"): "without added noise",
+    ("sampled", "h0"): "h0 is for rounds",
+    ("sampled", "reduced"): "reduced is for minibatches",
+    ("linear", "reduced"): "reduced is for minibatches",
+}
 READ = [
     (kind, name)
     for kind in ("linear", "sampled", "network", "warm")
@@ -250,17 +261,29 @@ READ = [
 
 
 @pytest.mark.parametrize(("kind", "name"), REFUSED_LATER)
-def test_a_key_of_rounds_of_all_clients_is_refused_with_a_cohort(kind: str, name: str) -> None:
+def test_a_key_that_does_not_go_with_others_is_refused(kind: str, name: str) -> None:
     with pytest.raises(ScafflixError, match=REFUSED_LATER[kind, name]):
         runner(kind).check(config(kind, **{name: OTHER[name]}))
 
 
+def test_reduced_changes_a_run_with_minibatches_and_is_refused_with_a_cohort() -> None:
+    plain, reduced = (
+        measured(runner("linear").run(config("linear", batch=3, reduced=chosen)))
+        for chosen in (False, True)
+    )
+    assert plain["global"] != reduced["global"]
+    with pytest.raises(ScafflixError, match="for rounds of all clients of a linear model"):
+        runner("sampled").check(config("sampled", batch=3, reduced=True))
+
+
 @pytest.mark.parametrize(("kind", "name"), READ)
 def test_a_key_that_is_not_refused_changes_the_record(kind: str, name: str) -> None:
-    if kind not in RECORDS:
-        RECORDS[kind] = measured(runner(kind).run(config(kind)))
-    changed = measured(runner(kind).run(config(kind, **{name: OTHER[name]})))
+    method = {"method": "fedper"} if name == "own" else {}
+    case = f"{kind} {method}"
+    if case not in RECORDS:
+        RECORDS[case] = measured(runner(kind).run(config(kind, **method)))
+    changed = measured(runner(kind).run(config(kind, **method, **{name: OTHER[name]})))
     if name in HARMLESS:
-        assert changed == RECORDS[kind]
+        assert changed == RECORDS[case]
     else:
-        assert changed != RECORDS[kind]
+        assert changed != RECORDS[case]

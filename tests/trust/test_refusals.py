@@ -92,7 +92,7 @@ GRID = {
 }
 OF_RUNS = {
     f"--{name} 1": f"{name} is for runs; plan does not read it"
-    for name in ("rounds", "seed", "part", "cohort", "every", "store", "keep")
+    for name in ("rounds", "seed", "part", "every", "store", "keep")
 } | {"--strict": "strict is for runs", "--set seed=1": "seed is for runs"}
 PLANNED = {
     words: sentence

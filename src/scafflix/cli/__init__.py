@@ -8,7 +8,7 @@ from typing import Any
 import click
 import typer
 
-from scafflix.cli import data, deploy, methods, report, resume, runs
+from scafflix.cli import adapt, data, deploy, methods, report, resume, runs
 from scafflix.cli.display import MANNER, conclude, say, warnings_as_sentences
 from scafflix.core.errors import ScafflixError, StopError
 
@@ -34,6 +34,7 @@ for command, panel in (
     (runs.tune, RUN),
     (runs.reproduce, RUN),
     (resume.resume, RUN),
+    (adapt.adapt, RUN),
     (report.report, LOOK),
     (report.track, LOOK),
 ):

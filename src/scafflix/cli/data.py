@@ -10,6 +10,7 @@ from rich.progress import DownloadColumn, Progress, TaskID
 from scafflix import data
 from scafflix.cli.display import ERR, MANNER, OUT, show, wrote
 from scafflix.cli.options import configured
+from scafflix.data.catalogue import SCIKIT_LEARN
 from scafflix.report.table import Table
 from scafflix.runs.config import ProblemConfig
 
@@ -23,7 +24,7 @@ def list_known() -> None:
     """List the data sets that have a name, and whether they are on this machine."""
     rows = []
     for entry in data.known():
-        here = "yes" if not entry.files or data.locate(entry.name) else "no"
+        here = "yes" if entry.source == SCIKIT_LEARN or data.locate(entry.name) else "no"
         cells = (entry.clients, entry.rows, entry.classes, here, entry.examples, entry.source)
         rows.append((entry.name, *("" if cell is None else str(cell) for cell in cells)))
     header = ("name", "clients", "rows", "classes", "here", "examples", "source")

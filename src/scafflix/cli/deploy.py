@@ -163,7 +163,10 @@ def node(
         Path, typer.Option(help="Folder for its state; do not delete it.", metavar="DIR")
     ],
     alpha: Annotated[
-        float | None, typer.Option(help="Its own alpha (default: from the configuration).")
+        str | None,
+        typer.Option(
+            help="Its own alpha, a number or a rule such as auto (default: from the configuration)."
+        ),
     ] = None,
     learner: LearnerOption = None,
     method: Annotated[
@@ -195,14 +198,13 @@ def node(
     from scafflix.federate.connection import node_words
     from scafflix.federate.messages import checked_name
     from scafflix.federate.processes import alone, become, environment, free_port
-    from scafflix.personalization.personalize import read_alpha
+    from scafflix.personalization.personalize import read_alpha, rule_in
 
-    if alpha is not None:
-        read_alpha(alpha, 1)
+    fixed = None if alpha is None else float(read_alpha(alpha, 1)[0])
     folder = durable.new_folder(folder.absolute())
     own: dict[str, Any] = {"client": checked_name(client), "data": str(data.absolute())}
     own |= {"folder": str(folder)}
-    own |= {} if alpha is None else {"alpha": alpha}
+    own |= {} if alpha is None else {"alpha": alpha if rule_in(alpha) else fixed}
     own |= {} if learner is None else {"learner": _findable(learner)}
     own |= {} if method is None else {"method": _findable(method)}
     own |= {} if min_examples is None else {"min-examples": min_examples}
@@ -287,6 +289,9 @@ def _read(file: Path, assignments: list[str] | None) -> Any:
 
 
 def _print(record: Record, out: Path) -> None:
+    from scafflix.report import worth
+
     shown = "method rounds n_active seconds final_objective final_objective_clients refused dropped"
-    show_facts("Federation", {name: record.summary[name] for name in [*shown.split(), "troubles"]})
+    facts = {name: record.summary[name] for name in [*shown.split(), "troubles"]}
+    show_facts("Federation", facts | worth.facts(record))
     wrote("record", out / "server" / "record")

@@ -82,6 +82,13 @@ def wrote(what: str, path: Path) -> None:
     MANNER.said.setdefault("files", {})[what] = str(path)
 
 
+def conclusion(sentence: str) -> None:
+    """What it comes to, in one sentence."""
+    if MANNER.words:
+        OUT.print(sentence, soft_wrap=True)
+    MANNER.said["conclusion"] = sentence
+
+
 def in_words(value: Any) -> str:
     """A value in a table."""
     if value is None or value != value:

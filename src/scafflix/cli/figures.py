@@ -9,7 +9,7 @@ from scafflix.cli.display import progress, show, wrote
 from scafflix.core.errors import ScafflixError
 from scafflix.record import Record
 from scafflix.report import tables
-from scafflix.runs import convex_figures, reproduction
+from scafflix.runs import alpha_study, convex_figures, reproduction
 from scafflix.runs.config import Scale
 from scafflix.runs.workfolder import Job
 
@@ -17,11 +17,13 @@ from scafflix.runs.workfolder import Job
 def reproduce(job: Job, name: str, scale: str | None, changes: dict[str, str]) -> None:
     """A figure by its name."""
     convex = {"fig1": _fig1, "triple": _triple}
-    if name not in convex:
-        _networks(job, name, Scale(scale or Scale.laptop), changes)
+    if name == "alpha":
+        _alpha(job, scale, changes)
         return
-    if scale is not None:
-        raise ScafflixError(f"{name} has one scale; leave it out, and change keys with --set.")
+    if name not in convex:
+        _tuned(job, name, Scale(scale or Scale.laptop), changes)
+        return
+    _check_one_scale(name, scale)
     configs = convex_figures.comparisons(name, changes)
     titles = [f"{config.data}: {', '.join(config.methods)}" for config in configs]
     with progress(*titles) as reports:
@@ -30,12 +32,41 @@ def reproduce(job: Job, name: str, scale: str | None, changes: dict[str, str]) -
     wrote("figure", job.folder / f"{name}.png")
 
 
-def _networks(job: Job, name: str, scale: Scale, changes: dict[str, str]) -> None:
+def _check_one_scale(name: str, scale: str | None) -> None:
+    if scale is not None:
+        raise ScafflixError(f"{name} has one scale; leave it out, and change keys with --set.")
+
+
+def _alpha(job: Job, scale: str | None, changes: dict[str, str]) -> None:
+    _check_one_scale("alpha", scale)
+    with progress("alpha") as (report,):
+        found = alpha_study.study(changes, report)
+    from scafflix.report import alpha_study as drawing
+    from scafflix.report import figures
+
+    made = drawing.tables(found)
+    with job.output() as aside:
+        figures.save(drawing.figure(found), aside, "alpha")
+        (aside / "alpha.md").write_text("\n\n".join(table.markdown for table in made) + "\n")
+    for table in made:
+        show(table)
+    wrote("figure", job.folder / "alpha.png")
+
+
+def _tuned(job: Job, name: str, scale: Scale, changes: dict[str, str]) -> None:
     with progress(name) as (report,):
         panels = reproduction.reproduce(name, scale, changes, report, job.checkpoints)
     # drawing takes a second to import: only once there is something to draw
-    from scafflix.report import accuracy, figures
+    from scafflix.report import accuracy, figures, rivals
 
+    if name == "rivals":
+        with job.output() as aside:
+            figures.save(rivals.figure(panels), aside, name)
+            rivals.write(panels, aside, name)
+        for panel in panels:
+            show(rivals.table(panel))
+        wrote("figure", job.folder / f"{name}.png")
+        return
     with job.output() as aside:
         figures.save(accuracy.figure(panels), aside, name)
         accuracy.write_csv(panels, aside / f"{name}.csv")

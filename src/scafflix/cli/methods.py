@@ -13,7 +13,7 @@ def methods(
     name: Annotated[str, typer.Argument(help="One of them, or FILE.py:FUNCTION.")] = "",
 ) -> None:
     """List the methods: their papers, what is guaranteed, what travels, what a client stores."""
-    from scafflix.methods import METHODS
+    from scafflix.methods import METHODS, PROXSKIP_VR
     from scafflix.runs.about import about
 
     if name:
@@ -30,3 +30,5 @@ def methods(
             travels = f"up {one.up:.3g}, down {one.down:.3g}, stored {one.stored:.3g} models"
             words = f"guarantee: {one.guarantee}; {travels}; {', '.join(one.parameters)}"
             OUT.print(f"{'':<20} {words}", soft_wrap=True)
+    if MANNER.words:
+        OUT.print(f"{'(proxskip_vr)':<20} {PROXSKIP_VR}", soft_wrap=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scafflix.cli.display import wrote
+from scafflix.cli.display import show, wrote
 from scafflix.core.errors import ScafflixError
 
 Folders = Annotated[
@@ -29,7 +29,7 @@ def report(
 ) -> None:
     """Make one self-contained page from the records of one or more runs."""
     from scafflix.record import Record, runs_in
-    from scafflix.report import page
+    from scafflix.report import page, worth
 
     places = [place for folder in folders for place in runs_in(folder)]
     records = [Record.load(place, models=False) for place in places]
@@ -38,6 +38,9 @@ def report(
         page.write(records, out, title or f"Runs on {names}", target)
     except OSError as error:
         raise ScafflixError(f"{out} cannot be written: {error.strerror}.") from None
+    for table in (worth.chosen(records), worth.worse_off(records)):
+        if table is not None:
+            show(table)
     wrote("report", out)
 
 

@@ -40,8 +40,8 @@ def run(
     """Run one method on any data and write a record of it."""
     from scafflix.report.curves import alpha_label
 
-    words = (Path(config.data).stem, config.method, alpha_label(config.alpha), config.seed)
-    name = "-".join(map(str, words))
+    alpha = [] if config.alpha is None else [alpha_label(config.alpha)]
+    name = "-".join(map(str, (Path(config.data).stem, config.method, *alpha, config.seed)))
     _begin("run", out or name, force, minutes, rounds_between, config=plain(config))
 
 
@@ -131,18 +131,22 @@ class FigureName(StrEnum):
     warm = "warm"
     pace = "pace"
     triple = "triple"
+    rivals = "rivals"
+    alpha = "alpha"
 
 
 def reproduce(
     figure: Annotated[
         FigureName,
-        typer.Argument(help="A figure of the paper, or one of our own: warm, pace, triple."),
+        typer.Argument(
+            help="A figure of the paper, or one of ours: warm, pace, triple, rivals, alpha."
+        ),
     ],
     scale: Annotated[
         Scale | None,
         typer.Option(
-            help="A minute, an hour, or as in the paper (default: laptop). fig1 and triple have "
-            "one scale.",
+            help="A minute, an hour, or as in the paper (default: laptop). fig1, triple and "
+            "alpha have one scale.",
         ),
     ] = None,
     assignments: Annotated[

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from scafflix.cli.display import in_words, progress, show, show_facts, tell, wrote
+from scafflix.cli.display import conclusion, in_words, progress, show, show_facts, tell, wrote
 from scafflix.cli.figures import reproduce
 from scafflix.core.compilation import keep_programs
 from scafflix.core.errors import ScafflixError
 from scafflix.core.machine import use_all_cores
 from scafflix.models import is_network
 from scafflix.record import Record, file_name
-from scafflix.report import tables
+from scafflix.report import tables, worth
 from scafflix.report.curves import alpha_label
 from scafflix.report.table import Table
 from scafflix.runs import config as configuration
@@ -55,6 +55,8 @@ def _run(job: Job, config: dict[str, Any]) -> None:
     else:
         _print_summary(record)
     wrote("record", job.folder)
+    if sentence := worth.taking_part(record):
+        conclusion(sentence)
     _refuse_divergence(record, job.folder)
 
 
@@ -126,14 +128,14 @@ def plan(
     if known is not None and gradient == MEASURE:
         known = known._replace(gradient=time_of_gradient(build_problem(config)))
     made = forecast(config, known)
-    facts, header = made.facts, ("method", "p", "zeta", "iterations", "rounds", "megabytes")
+    facts, header = made.facts, ["method", "p", "zeta", "iterations", "rounds", "megabytes"]
     if known is not None:
         facts["seconds of a gradient"] = known.gradient
-        header = ("method", "p", "iterations", "rounds", "megabytes", "seconds")
+        header = ["method", "cohort", "p", "rounds", "megabytes", "seconds"]
     show_facts("Plan", facts)
     sure = [one for one in made.methods if one.iterations is not None]
     rows = [tuple(in_words(getattr(one, name)) for name in header) for one in sure]
-    show(Table(f"Predicted for Psi <= {made.epsilon:g}", header, rows))
+    show(Table(f"Predicted for Psi <= {made.epsilon:g}", tuple(header), rows))
     others = ", ".join(one.method for one in made.methods if one.iterations is None)
     if others:
         tell("no guarantee", others)
@@ -172,7 +174,7 @@ def _print_summary(record: Record) -> None:
         scores = clients[f"{part}_{kind}"]
         words = f"mean {np.nanmean(scores):.4g}, worst client {worst(scores):.4g}"
         facts[f"{part} {summary['metric']}, {kind}"] = words
-    show_facts("Run", facts)
+    show_facts("Run", facts | worth.facts(record))
 
 
 def _print_network_summary(record: Record) -> None:
@@ -181,7 +183,7 @@ def _print_network_summary(record: Record) -> None:
         "method n_clients n_left_out cohort dim p gamma_min gamma_median gamma_max "
         "warmup_rounds rounds iterations seconds compile_seconds"
     )
-    show_facts("Run", {name: summary[name] for name in shown.split()})
+    show_facts("Run", {name: summary[name] for name in shown.split()} | worth.facts(record))
     for part, kinds in summary["scores"].items():
         header = ("models", "over examples", "over clients", "std", "10th percentile", "worst")
         names = ("examples", "clients", "std", "p10", "worst")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.tree_util import keystr
 
 Tree = Any  # a nest of dicts, lists and tuples with arrays at the leaves
 Scalar = Any  # a number, or an array that broadcasts to every leaf
@@ -49,3 +50,13 @@ class Vector:
 
     def __repr__(self) -> str:
         return f"Vector({self.tree!r})"
+
+
+def names_of(tree: Tree) -> tuple[str, ...]:
+    """The names of a tree's arrays, in order: their paths. One array alone has no name.
+
+    >>> names_of({"conv1": {"bias": 0.0, "weight": 1.0}, "layers": [2.0]})
+    ('conv1/bias', 'conv1/weight', 'layers/0')
+    """
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
+    return tuple(keystr(path, simple=True, separator="/") for path in paths)

@@ -14,6 +14,7 @@ from scafflix.data.recognition import find_people
 LIBSVM = "LIBSVM"
 SCIKIT_LEARN = "scikit-learn"
 FEDJAX = "FedJAX"
+OWN = "your own files"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Entry:
     features: int
     classes: int | None  # None: the labels are numbers to be predicted
     source: str
-    files: tuple[KnownFile, ...] = ()  # none: it comes with the source
+    files: tuple[KnownFile, ...] = ()  # none: there is nothing to fetch
     shape: str = ""  # of an example that is no vector, in words
     clients: int | None = None  # None: they are made by splitting the rows
 
@@ -93,6 +94,8 @@ CATALOGUE = {
             shape="sequences of 80",
             clients=715,
         ),
+        Entry("heart", 740, 13, 2, OWN, clients=4),
+        Entry("landmine", 14_820, 9, 2, OWN, clients=29),
     )
 }
 
@@ -121,12 +124,13 @@ def locate(name: str) -> Path | None:
     """The file or folder of a data set on this machine, or None.
 
     ``$SCAFFLIX_DATA`` is looked through first and taken as it is: ``libsvm/NAME``, then
-    ``NAME``; of ``femnist`` and ``shakespeare`` the folder ``NAME`` or what is first in it by
-    name, in any format of `scafflix.data.recognition`. Then comes the cache, whose files must
-    have the right checksum. What scikit-learn bundles has no file.
+    ``NAME``; of data that name their clients, such as ``femnist`` and ``heart``, the folder
+    ``NAME`` or what is first in it by name, in any format of `scafflix.data.recognition`. Then
+    comes the cache, whose files must have the right checksum. What scikit-learn bundles has no
+    file.
     """
     entry = entry_of(name)
-    if not entry.files:
+    if entry.source == SCIKIT_LEARN:
         return None
     folder = os.environ.get("SCAFFLIX_DATA")
     if folder:
@@ -135,13 +139,15 @@ def locate(name: str) -> Path | None:
             raise ScafflixError(
                 f"SCAFFLIX_DATA is {folder!r}, which is not a folder; correct it or unset it."
             )
-        if entry.source == FEDJAX:
+        if entry.source in (FEDJAX, OWN):
             if found := find_people(own / name):
                 return found
         else:
             for path in (own / "libsvm" / name, own / name):
                 if path.is_file():
                     return path
+    if entry.source == OWN:
+        return None
     paths = [cached_file(entry, file) for file in entry.files]
     if not all(path.is_file() for path in paths):
         return None

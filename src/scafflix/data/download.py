@@ -21,6 +21,7 @@ from filelock import lock_descriptor
 from scafflix.core.errors import ScafflixError
 from scafflix.data.catalogue import (
     FEDJAX,
+    OWN,
     Entry,
     KnownFile,
     cached,
@@ -70,6 +71,11 @@ def fetch(
     it for later. A download that breaks off leaves ``NAME.part``, with which the next goes on.
     """
     entry = entry_of(name)
+    if entry.source == OWN:
+        raise ScafflixError(
+            f"{name} is not fetched; put its files into the folder {name} in a folder that "
+            "SCAFFLIX_DATA names."
+        )
     if not entry.files:
         raise ScafflixError(f"{name} comes with {entry.source}, so there is nothing to fetch.")
     for file in entry.files:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,13 @@ class Examples:
         return Examples(self.features[rows], self.labels[rows], offsets)
 
 
+class Scaling(NamedTuple):
+    """What was done to every feature: (feature - shift) / divisor."""
+
+    shift: NDArray[np.float64]  # [features]
+    divisor: NDArray[np.float64]
+
+
 @dataclass(frozen=True, eq=False)
 class Federation:
     """The clients of a federation, their training, test and validation examples.
@@ -91,6 +98,8 @@ class Federation:
     test: Examples | None = None
     validation: Examples | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)  # client -> why it is not here
+    names: tuple[str, ...] = ()  # of the features, where the source names them
+    scaling: Scaling | None = None  # what was done to them
 
     def __post_init__(self) -> None:
         self._check_types()

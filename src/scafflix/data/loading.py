@@ -165,6 +165,7 @@ def load_file(
         )
     else:
         raise how_many_clients(origin)
+    federation = replace(federation, names=rows.names)
     if clients is not None and len(federation.clients) != clients:
         raise ScafflixError(
             f"clients is {clients}, but column {column!r} of {origin} names "

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from scafflix.core.errors import ScafflixError
-from scafflix.data.catalogue import CATALOGUE, FEDJAX, LIBSVM, SCIKIT_LEARN
+from scafflix.data.catalogue import CATALOGUE, FEDJAX, LIBSVM, OWN, SCIKIT_LEARN
 from scafflix.data.recognition import kind_of
 
 Kind = Literal["synthetic", "bundled", "svmlight", "table", "archive", "people"]
@@ -17,7 +17,12 @@ Kind = Literal["synthetic", "bundled", "svmlight", "table", "archive", "people"]
 FORMATS: dict[str, Kind] = {".csv": "table", ".parquet": "table", ".npz": "archive"}
 """The format of each file suffix; any other is svmlight text."""
 
-KINDS: dict[str, Kind] = {LIBSVM: "svmlight", SCIKIT_LEARN: "bundled", FEDJAX: "people"}
+KINDS: dict[str, Kind] = {
+    LIBSVM: "svmlight",
+    SCIKIT_LEARN: "bundled",
+    FEDJAX: "people",
+    OWN: "people",
+}
 """What the known data sets of each source are."""
 
 COMPRESSED = (".bz2", ".xz", ".gz")
@@ -71,7 +76,7 @@ def resolve(source: str | Path) -> Origin:
         return Origin("people", name if path.is_dir() else name.partition(".")[0], path)
     if path.is_dir():
         raise ScafflixError(
-            f"{path}: is a folder without LEAF or SQLite files of clients; give a file."
+            f"{path}: is a folder without the files of clients in a known format; give a file."
         )
     name = Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
     return Origin(FORMATS.get(path.suffix.lower(), "svmlight"), name, path)

@@ -3,6 +3,8 @@
 - an ``.npz`` archive with ``train_user``: `scafflix.data.writers`;
 - ``.jsonl`` or ``.jsonl.gz``: `scafflix.data.roles`;
 - ``.json``, a folder of ``all_data_*.json`` or of ``train`` and ``test``: `scafflix.data.leaf`;
+- a folder of ``...processed.NAME.data``: `scafflix.data.hospitals`;
+- ``.mat``: `scafflix.data.mines`;
 - ``.sqlite``, ``.sqlite3``, ``.db``, or a folder with ``..._train.sqlite``:
   `scafflix.data.release`.
 """
@@ -31,12 +33,16 @@ def kind_of(path: Path) -> str | None:
         try:
             if holds_release(path):
                 return "release"
+            if any(path.glob("*processed.*.data")):
+                return "hospitals"
             return "leaf" if holds_leaf(path) else None
         except OSError as error:
             raise ScafflixError(f"{path}: cannot be read ({error.strerror}).") from error
     name = path.name.lower()
     if name.endswith((".jsonl", ".jsonl.gz")):
         return "roles"
+    if name.endswith(".mat"):
+        return "mines"
     if name.endswith(".json"):
         return "leaf"
     if name.endswith(SUFFIXES):

@@ -16,7 +16,7 @@ from scipy import sparse
 from scafflix.core.arguments import choice
 from scafflix.core.errors import ScafflixError
 from scafflix.data.admission import check_dense_size
-from scafflix.data.federation import Features, Federation
+from scafflix.data.federation import Features, Federation, Scaling
 
 Scale = Literal["none", "maxabs", "standard"]
 
@@ -46,6 +46,7 @@ def rescale(federation: Federation, scale: str) -> Federation:
     check_dense_size(1, federation.dim, federation.name)  # a scale for each feature
     largest = largest_absolute(federation.train.features)
     scaled = map_features(federation, lambda features: divide(features, largest), scale)
+    shift, divisor = np.zeros_like(largest), largest
     if scale == "standard":
         # After maxabs no square can overflow, and the standardized features are the same.
         rows = sum(len(part.labels) for part in scaled.parts.values())
@@ -59,7 +60,20 @@ def rescale(federation: Federation, scale: str) -> Federation:
         scaled = map_features(
             dense, lambda features: (to_dense(features) - mean) / deviation, scale
         )
-    return scaled
+        shift, divisor = mean * largest, deviation * largest
+    return replace(scaled, scaling=Scaling(shift, divisor))
+
+
+def scale_as(federation: Federation, scaling: Scaling) -> Federation:
+    """Scale features as those of another federation were."""
+    check_vectors(federation, "scaling is asked for")
+    if not scaling.shift.any():
+        return map_features(federation, lambda features: divide(features, scaling.divisor))
+    rows = sum(len(part.labels) for part in federation.parts.values())
+    check_dense_size(rows, federation.dim, federation.name)
+    return map_features(
+        federation, lambda features: (to_dense(features) - scaling.shift) / scaling.divisor
+    )
 
 
 def append_intercept(federation: Federation) -> Federation:

@@ -30,6 +30,9 @@ LABEL_NAMES = ("label", "target", "y")
 CATEGORY_LIMIT = 100
 """The most distinct values of a text column; more look like an identifier."""
 
+OF_TEXT = "="
+"""Between a column of text and one of its values, in the name of a feature."""
+
 SHOWN_COLUMNS = 20
 """How many column names an error lists."""
 
@@ -57,11 +60,8 @@ def read_table(path: Path, *, label: str | None = None, client: str | None = Non
             )
     if columns.table.num_rows == 0:
         raise ScafflixError(f"{path}: the table has no rows; give at least one.")
-    blocks = [
-        feature_block(columns, name)
-        for name in columns.table.column_names
-        if name not in (label, client)
-    ]
+    kept = [name for name in columns.table.column_names if name not in (label, client)]
+    blocks = [feature_block(columns, name) for name in kept]
     if not blocks:
         raise ScafflixError(
             f"{path}: no column is left as a feature; the columns are {columns.listed()}."
@@ -77,6 +77,7 @@ def read_table(path: Path, *, label: str | None = None, client: str | None = Non
         features,
         column_values(columns, label),
         None if client is None else column_values(columns, client),
+        tuple(word for name, block in zip(kept, blocks, strict=True) for word in block.named(name)),
     )
 
 
@@ -85,11 +86,17 @@ class Block:
     """The features that a column gives: itself, or one for each value of a text."""
 
     values: NDArray[Any]  # [rows], numbers, or numbers of categories
-    categories: int | None = None
+    categories: tuple[str, ...] | None = None
 
     @property
     def width(self) -> int:
-        return 1 if self.categories is None else self.categories
+        return 1 if self.categories is None else len(self.categories)
+
+    def named(self, column: str) -> list[str]:
+        """The features' names: the column's, or with each of its values."""
+        if self.categories is None:
+            return [column]
+        return [f"{column}{OF_TEXT}{value}" for value in self.categories]
 
     def fill(self, features: NDArray[np.float64]) -> None:
         """Write into zeros ``[rows, width]``."""
@@ -220,7 +227,7 @@ def feature_block(columns: Columns, name: str) -> Block:
             f"{columns.path}: text column {name!r} has {len(categories)} distinct values, more "
             f"than {CATEGORY_LIMIT} (an identifier?); remove it."
         )
-    return Block(category_of_row, len(categories))
+    return Block(category_of_row, tuple(categories.tolist()))
 
 
 def column_values(columns: Columns, name: str) -> Labels:

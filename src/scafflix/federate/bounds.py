@@ -14,6 +14,7 @@ from scafflix.core.errors import ScafflixError
 from scafflix.core.vector import Vector
 from scafflix.federate.messages import Fault, Introduction, fault_of
 from scafflix.methods.method import Client, Method
+from scafflix.personalization.rules.choosing import COMMON, RULES
 
 SLACK = 1 + 1e-9  # for rounding in products of constants
 
@@ -30,6 +31,8 @@ def problem_with_introduction(one: Introduction) -> Fault | None:
     wrong = fault_of(one)
     if wrong is not None:
         return wrong
+    if one.rule and one.rule not in (*RULES, COMMON):
+        return Fault("range", f"its rule for alpha is {one.rule!r}, which is none of ours.")
     scales = (one.gamma, one.gamma_mu, one.gamma_L)
     if any(scales) and not (one.gamma and one.gamma_L and one.gamma_mu <= SLACK * one.gamma_L):
         return Fault(
@@ -43,9 +46,10 @@ def problem_with_introduction(one: Introduction) -> Fault | None:
 
 def problem_with_change(one: Introduction, began: Introduction) -> Fault | None:
     """What a client claims differently from the start of the run, apart from rounding."""
-    for name in ("alpha", "gamma", "gamma_mu", "gamma_L", "examples", "layout"):
+    for name in ("alpha", "gamma", "gamma_mu", "gamma_L", "examples", "layout", "rule"):
         mine, first = getattr(one, name), getattr(began, name)
-        same = mine == first if name == "layout" else math.isclose(mine, first, rel_tol=1e-6)
+        word = isinstance(mine, str)
+        same = mine == first if word else math.isclose(mine, first, rel_tol=1e-6)
         if not same:
             reason = f"its {name} is {mine}; at the start of the run it was {first}."
             return Fault("changed", reason)

@@ -24,10 +24,11 @@ from scafflix.core.durable import Arrays, Hook
 from scafflix.core.errors import ScafflixError
 from scafflix.core.precision import precision
 from scafflix.core.vector import Vector
-from scafflix.federate import client_state
+from scafflix.federate import client_state, judging
 from scafflix.federate.client_state import Memory, Pending
 from scafflix.federate.learner import Learner, Place
 from scafflix.federate.messages import (
+    Curve,
     Evaluate,
     Evaluation,
     Hello,
@@ -43,9 +44,12 @@ from scafflix.federate.messages import (
     problem_with_arrays,
     receipt_of,
 )
-from scafflix.federate.naming import named, names_of
+from scafflix.federate.naming import first_names, named, names_of
 from scafflix.federate.planning import UsersMethod, own_method
-from scafflix.methods.method import Client, Method, Points, Turn
+from scafflix.methods.method import Client, Method, Number, Points, Turn, fitted
+from scafflix.personalization.mixing import mix
+from scafflix.personalization.rules import blending
+from scafflix.personalization.rules.choosing import consults
 
 ALONE = "alone"  # the name of the run of a client with alpha_i = 0, which takes part in none
 
@@ -59,7 +63,11 @@ class RefusedError(ScafflixError):
 
 
 class ClientCore:
-    """A client with its own id, data, x_i* and folder. Everything it must remember is on disk."""
+    """A client with its own id, data, x_i* and folder. Everything it must remember is on disk.
+
+    With a rule, alpha is that of the training; what it takes home is mixed with alpha_i, chosen at
+    the end.
+    """
 
     def __init__(
         self,
@@ -69,6 +77,7 @@ class ClientCore:
         folder: Path,
         hook: Hook = durable.quiet,
         users_method: UsersMethod | None = None,
+        rule: str | None = None,
     ) -> None:
         self.name = checked_name(name)
         if not 0 <= alpha <= 1:
@@ -78,15 +87,23 @@ class ClientCore:
         self.folder = durable.new_folder(folder / self.name)
         self.hook = hook
         self.users_method = users_method  # a method from outside this package
+        self.word = rule
+        self.rule = "" if rule is None else judging.judge_of(learner, rule).rule(rule)
         self._start = learner.start()
         self.layout = layout_of(self._start.tree)
+        self._names = first_names(names_of(learner, self._start), len(self._start.tree))
         self._double = all(leaf.dtype == np.float64 for leaf in self._start.tree)
         self._x_star: Vector | None = None
 
     @property
     def x_star(self) -> Vector | None:
-        """The local optimum, found once and kept; not needed where alpha_i = 1."""
-        if self.alpha < 1 and self._x_star is None:
+        """The local optimum that training mixes with; not needed where alpha_i = 1."""
+        return self.optimum if self.alpha < 1 else None
+
+    @property
+    def optimum(self) -> Vector:
+        """The local optimum, found once and kept."""
+        if self._x_star is None:
             path = self.folder / f"optimum{durable.SUFFIX}"
             found = durable.read(path)
             mark = {"client": self.name, "fingerprint": self.learner.fingerprint}
@@ -123,8 +140,7 @@ class ClientCore:
         scales, start = self.learner.scales, self.learner.start()
         if self.alpha == 0:
             with durable.locked(self.folder), precision(self._double):
-                assert self.x_star is not None
-                self._take_home(self.x_star, ALONE, 0)
+                self._take_home(self.optimum, 0.0, ALONE, 0)
         return Introduction(
             client=self.name,
             alpha=self.alpha,
@@ -135,6 +151,7 @@ class ClientCore:
             layout=self.layout,
             start=start.tree if message.start else (),
             names=names_of(self.learner, start),
+            rule=self.rule,
         )
 
     def control(self, message: Train | Evaluate) -> Vector | None:
@@ -163,8 +180,8 @@ class ClientCore:
             method, client, kept.state, sent, message.steps, gradient, message.stops
         )
         client = client._replace(turn=_turn(message))
-        up, weight = algorithm.upload(method, client, kept.state, sent, local)
-        receipt = receipt_of(jax.tree.leaves(up))
+        up, weight = _encoded_upload(method, client, kept.state, sent, local)
+        receipt = receipt_of(up)
         remembers = bool(jax.tree.leaves(kept.state))
         pending = Pending(
             message.round,
@@ -184,8 +201,9 @@ class ClientCore:
         client_state.save(self._path(message.run), kept, self.hook)
         return self._upload(message, kept, pending)
 
-    def _gradient(self, message: Train, points: Points, step: int) -> Points:
-        """Line 8: gradients at one or several points, on the same sample."""
+    def _gradient(self, message: Train | Evaluate, points: Points, step: int) -> Points:
+        """Line 8: gradients at one or several points, on the same sample. At the end of a run it
+        is one of the round that would come next."""
         place = Place(
             seed=message.seed,
             round=message.round,
@@ -218,7 +236,7 @@ class ClientCore:
         sent = self._sent(method, "point", message.point)
         local = self._local(method, client, kept.state, sent, pending.local)
         client = client._replace(turn=_turn(pending))
-        up, _ = algorithm.upload(method, client, kept.state, sent, local)
+        up, _ = _encoded_upload(method, client, kept.state, sent, local)
         return Upload(
             run=message.run,
             epoch=kept.epoch,
@@ -227,33 +245,80 @@ class ClientCore:
             committed=kept.committed,
             weight=pending.weight,
             loss=math.nan if pending.loss is None else pending.loss,
-            point=tuple(map(np.asarray, jax.tree.leaves(up))),
+            point=up,
         )
 
-    def _evaluate(self, message: Evaluate) -> Evaluation:
+    def _evaluate(self, message: Evaluate) -> Curve | Evaluation:
         """Settle the pending upload at the end of a run, and save this client's own model."""
         method, client = self._method(message)
         kept = self._memory(message, method, client)
-        wrong = problem_with_arrays("point", message.point, self.layout)
-        if wrong is not None:
-            raise RefusedError(wrong.kind, wrong.reason)
+        x = self._final(message)
         if kept.pending is None or kept.pending.round < message.round:
             kept = self._settle(message, kept, method, client)
             client_state.save(self._path(message.run), kept, self.hook)
-        x_tilde = method.personal(client, kept.state, Vector(message.point))
-        self._take_home(x_tilde, message.run, message.round)
-        return Evaluation(
-            run=message.run,
-            epoch=kept.epoch,
-            client=self.name,
-            round=message.round,
-            committed=kept.committed,
-            loss=self.learner.loss(x_tilde),
-            score=self.learner.score(x_tilde),
+        place = (message.run, kept.epoch, self.name, message.round, kept.committed)
+        if self.rule and consults(self.rule) and not message.others:
+            self._keep_final(message)
+            return Curve(*place, judging.curve_of(self._judged(x, message.clients)))
+        gradient = partial(self._gradient, message)
+        x_tilde = algorithm.take_home(method, client, kept.state, x, gradient)
+        told = Evaluation(*place, self.learner.loss(x_tilde), math.nan, alpha=self.alpha)
+        if self.rule:
+            x_tilde, told = self._choose(message, x, told)
+        self._take_home(x_tilde, told.alpha, message.run, message.round)
+        loss, score = self.learner.loss(x_tilde), self.learner.score(x_tilde)
+        return told._replace(loss_personal=loss, score=score)
+
+    def _judged(self, x: Vector, clients: int) -> judging.Judgement:
+        assert self.word is not None
+        judge = judging.judge_of(self.learner, self.word)
+        return judge.judged(self.word, self.optimum, x, clients)
+
+    def _choose(self, message: Evaluate, x: Vector, told: Evaluation) -> tuple[Vector, Evaluation]:
+        """alpha_i x + (1 - alpha_i) x_i* with alpha_i by the rule, and what is said about it."""
+        others = judging.told_in(message.others) if message.others else blending.NOTHING
+        made = judging.chosen(self._judged(x, message.clients), others)
+        alpha = float(made.alpha[0])
+        model = Vector(
+            tuple(
+                mix(leaf.dtype.type(alpha), leaf, star)
+                for leaf, star in zip(x.tree, self.optimum.tree, strict=True)
+            )
+        )
+        judge = judging.judge_of(self.learner, made.rule)
+        local, shared, own = map(judge.test_loss, (self.optimum, x, model))
+        return model, told._replace(
+            alpha=alpha,
+            gain=float(made.gain[0]),
+            note=str(made.note[0]),
+            test_loss_local=local,
+            test_loss_global=shared,
+            test_loss_personal=own,
         )
 
-    def _take_home(self, model: Vector, run: str, rounds: int) -> None:
-        note = {"client": self.name, "run": run, "rounds": rounds}
+    def _final(self, message: Evaluate) -> Vector:
+        """The model at the end of a run: from the message, or as it was kept with the curve."""
+        wrong = judging.problem_with_curve(message.others) if message.others else None
+        if message.point or not message.others:
+            wrong = wrong or problem_with_arrays("point", message.point, self.layout)
+        if wrong is not None:
+            raise RefusedError(wrong.kind, wrong.reason)
+        if message.point:
+            return Vector(message.point)
+        found = durable.read(self._final_path(message.run))
+        if found is None or found[0] != _moment(message):
+            raise RefusedError("lost", f"the model after round {message.round} is not stored here.")
+        return Vector(found[1])
+
+    def _keep_final(self, message: Evaluate) -> None:
+        path = self._final_path(message.run)
+        durable.write(path, _moment(message), message.point, self.hook)
+
+    def _final_path(self, run: str) -> Path:
+        return self.folder / f"{checked_name(run)}-final{durable.SUFFIX}"
+
+    def _take_home(self, model: Vector, alpha: float, run: str, rounds: int) -> None:
+        note = {"client": self.name, "run": run, "rounds": rounds, "alpha": alpha}
         saved = named(self.learner, model)
         durable.write(self.model_path(run), note, list(saved.values()), self.hook, list(saved))
 
@@ -314,6 +379,7 @@ class ClientCore:
     def _method(self, message: Train | Evaluate) -> tuple[Method, Client]:
         asked = (message.method, message.settings)
         method = own_method(*asked, self.alpha, message.gamma, self.users_method)
+        method = fitted(method, self._names)
         examples, clients = float(self.examples), float(message.clients)
         return method, Client(self.alpha, message.gamma, self.x_star, examples, clients)
 
@@ -323,6 +389,22 @@ class ClientCore:
     def model_path(self, run: str) -> Path:
         """The file of this client's own model."""
         return self.folder / f"{checked_name(run)}-model{durable.SUFFIX}"
+
+
+def _encoded_upload(
+    method: Method, client: Client, state: Any, sent: Any, local: Any
+) -> tuple[Arrays, Number]:
+    """Line 11: the message as it travels, and its weight."""
+    message, weight = method.upload(client, state, sent, local)
+    if method.compressor is None:
+        return tuple(map(np.asarray, jax.tree.leaves(message))), weight
+    assert client.turn is not None
+    return method.compressor.encode(client.turn, message), weight
+
+
+def _moment(message: Evaluate) -> dict[str, int]:
+    """Which model is the last."""
+    return {"epoch": message.epoch, "round": message.round}
 
 
 def _turn(of: Train | Pending) -> Turn:

@@ -13,16 +13,24 @@ import tomli_w
 from scafflix.core.errors import ScafflixError
 from scafflix.federate.settings import Settings
 from scafflix.models import is_network
+from scafflix.personalization.personalize import rule_in
 from scafflix.runs import refusals
 from scafflix.runs.assembly import network_defaults
 from scafflix.runs.config import RunConfig, build, key, plain
 from scafflix.simulate.cohorts import BLOW_UP
+from scafflix.simulate.planning import check_choice
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeployConfig(RunConfig):
     """One run in a federation."""
 
+    alpha: Any = key(
+        "Personalization: a number in [0, 1], a file with one number per client, or a rule by "
+        "which every client chooses its own at the end: auto, loo, validation, james-stein, "
+        "common.",
+        1.0,
+    )
     minimum: int | None = key("Replies needed, or the round is repeated (default: half).", None)
     attempts: int = key("Attempts per round before the server gives up.", 5)
     patience: float = key("Seconds to wait for the replies to a round.", 600.0)
@@ -66,7 +74,10 @@ def checked(config: DeployConfig, own: bool = False) -> DeployConfig:
     refusals.check_read(config, network=own or is_network(config.model))
     if own:
         resolved: DeployConfig = network_defaults(config)
-        refusals.check_network_keys(resolved)
+        method, rule = refusals.check_network_keys(resolved), rule_in(config.alpha)
+        if rule is not None:
+            refusals.check_rule(rule, f"own model {config.model}")
+            check_choice(rule, method)
         return resolved
     refusals.check_keys(config)
     return network_defaults(config) if is_network(config.model) else config
@@ -77,6 +88,8 @@ def _check_possible(config: DeployConfig) -> None:
         raise ScafflixError(f"h0 is {config.h0!r}; in a federation it must be zero.")
     if config.noise:
         raise ScafflixError("noise is for simulations; leave it out.")
+    if config.reduced:
+        raise ScafflixError("reduced is for simulations: a node keeps no memory of gradients.")
     if config.epsilon is not None:
         raise ScafflixError(
             "epsilon needs the optimum, which is unknown in a federation; leave it out."

@@ -16,11 +16,13 @@ from scafflix.core.errors import ScafflixError
 from scafflix.core.precision import in_float64
 from scafflix.core.vector import Vector
 from scafflix.data.federation import Federation
+from scafflix.federate.judging import Judgement
 from scafflix.federate.learner import Place, Scales, client_key, own_gradient
 from scafflix.federate.naming import WHOLE
 from scafflix.gradients import Gradient, Minibatch
 from scafflix.models.linear import LinearModel, Targets
 from scafflix.personalization.personalize import exact_optima
+from scafflix.personalization.rules.choosing import rule_for, weighed
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
 from scafflix.simulate.run import start_point
@@ -112,6 +114,19 @@ class ConvexLearner:
         x_star, _ = exact_optima(self.problem)
         return Vector((x_star[0],))
 
+    def rule(self, word: str) -> str:
+        return rule_for(word, self.problem).name
+
+    def judged(self, word: str, x_star: Vector, x: Vector, clients: int) -> Judgement:
+        rule = rule_for(word, self.problem, clients)
+        found = rule.evidence(self.problem, x_star.tree[0][None], x.tree[0])
+        return Judgement(rule, *weighed(self.problem, rule, found))
+
+    @in_float64
+    def test_loss(self, point: Vector) -> float:
+        test = self.problem.held_out.get("test")
+        return np.nan if test is None else float(_mean_loss(test, point.tree[0]))
+
 
 def _rows(size: int, losses: Losses, place: Place) -> NDArray[Any]:
     """The rows that the simulator would draw for this client at this step."""
@@ -128,6 +143,11 @@ def _value_and_gradient(losses: Losses, x: Array) -> tuple[Array, Array]:
 @jax.jit
 def _batch_gradient(losses: Losses, x: Array, rows: Array) -> Array:
     return losses.batch_gradients(x[None, None], rows[None, None])[0, 0]
+
+
+@jax.jit
+def _mean_loss(losses: Losses, x: Array) -> Array:
+    return losses.mean_losses(x[None, None])[0, 0]
 
 
 @jax.jit

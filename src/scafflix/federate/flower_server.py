@@ -28,6 +28,7 @@ from scafflix.record import Record
 from scafflix.runs.assembly import make_method, network_defaults
 from scafflix.runs.config import plain
 from scafflix.runs.runner import COHORT
+from scafflix.simulate.planning import check_choice
 
 
 def plan_run(config: DeployConfig, roster: Roster) -> tuple[Method, Settings]:
@@ -52,6 +53,8 @@ def plan_run(config: DeployConfig, roster: Roster) -> tuple[Method, Settings]:
         cohort = min(COHORT, len(people)) if cohort is None else cohort
         every = config.every or 1
     method = make_method(plan, config)
+    for rule in {one.rule for one in people if one.rule}:
+        check_choice(rule, method)
     settings = Settings(
         rounds=config.rounds,
         cohort=cohort,

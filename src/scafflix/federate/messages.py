@@ -52,6 +52,7 @@ class Introduction(NamedTuple):
     layout: str  # types and shapes of a model's arrays, as `layout_of` writes them
     start: Arrays  # the starting point, empty unless asked for
     names: str = ""  # of a model's arrays, as `naming.names_of` writes them
+    rule: str = ""  # by which it chooses alpha_i at the end; empty where alpha is given
 
 
 class Train(NamedTuple):
@@ -91,36 +92,61 @@ class Upload(NamedTuple):
     committed: int  # the last round committed to its control variate
     weight: float  # implied by alpha_i and gamma_i
     loss: float  # f_i(x~_i) at the round's x; NaN unless asked for
-    point: Arrays  # x_hat_i, or what the method sends instead
+    point: Arrays  # x_hat_i, or what the method sends instead, as its compressor encodes it
 
 
 class Evaluate(NamedTuple):
-    """Server to client, at the end: settle the pending upload, save x, report how good it is."""
+    """Server to client, at the end: settle the pending upload, save x, report how good it is.
+
+    A client that chooses alpha_i is asked twice: first for its curve, then with the mean of all.
+    """
 
     run: str
     epoch: int
     round: int  # the number of closed rounds
+    iteration: int  # local steps in them
+    number: int  # the client's number, which its random stream depends on
     clients: int
+    seed: int
     method: str
     settings: str
     gamma: float
     included: int
     receipt: str
-    point: Arrays  # the model
+    point: Arrays  # the model; empty for a client that has answered with its curve
     average: Arrays
     restored: Arrays
+    others: Arrays = ()  # the means of the clients' curves and of 1/n_i; otherwise empty
 
 
-class Evaluation(NamedTuple):
-    """Client to server: f_i(x~_i), and the score of its own model."""
+class Curve(NamedTuple):
+    """Client to server: what it expects along its segment, before alpha_i is chosen."""
 
     run: str
     epoch: int
     client: str
     round: int
     committed: int
-    loss: float
-    score: float  # of x~_i on held-out examples, or on training examples if there are none; or NaN
+    curve: Arrays  # the loss at every alpha, counted from alpha = 0, and 1/n_i; or nothing
+
+
+class Evaluation(NamedTuple):
+    """Client to server: f_i(x~_i), and how good the model is that it takes home."""
+
+    run: str
+    epoch: int
+    client: str
+    round: int
+    committed: int
+    loss: float  # f_i(x~_i), as it was trained for
+    score: float  # on held-out examples, or on training examples if there are none; or NaN
+    loss_personal: float = math.nan  # f_i at the model taken home: another where alpha is chosen
+    alpha: float = 1.0  # of that model
+    gain: float = math.nan  # what alpha_i was expected to save; NaN where alpha is given
+    note: str = ""  # what the client lacked to choose it, and did instead
+    test_loss_local: float = math.nan  # on test examples, where alpha is chosen: of x_i*,
+    test_loss_global: float = math.nan  # of x,
+    test_loss_personal: float = math.nan  # and of the model taken home
 
 
 class Refusal(NamedTuple):
@@ -135,7 +161,7 @@ class Refusal(NamedTuple):
 
 
 Request = Hello | Train | Evaluate
-Reply = Introduction | Upload | Evaluation | Refusal
+Reply = Introduction | Upload | Curve | Evaluation | Refusal
 
 
 class Fault(NamedTuple):
@@ -176,6 +202,9 @@ def fault_of(message: Any, layout: str | None = None) -> Fault | None:
     return None
 
 
+_MAY_BE_UNKNOWN = {"loss", "score", "loss_personal", "gain"} | {
+    f"test_loss_{kind}" for kind in ("local", "global", "personal")
+}
 _TYPES = {bool: "true or false", int: "an integer", float: "a floating-point number", str: "text"}
 
 
@@ -191,7 +220,7 @@ def _problem_with_field(name: str, hint: Any, value: Any, layout: str | None) ->
         return problem_with_arrays(name, value, expected)
     if type(value) is not hint:
         return Fault("type", f"{name} is {value!r}; it must be {_TYPES[hint]}.")
-    if hint is float and not math.isfinite(value) and name not in ("loss", "score"):
+    if hint is float and not math.isfinite(value) and name not in _MAY_BE_UNKNOWN:
         kind = "weight" if name == "weight" else "not_finite"
         return Fault(kind, f"{name} is {value}; it must be finite.")
     longest = LONGEST_NAMES if name == "names" else LONGEST_TEXT
@@ -221,7 +250,10 @@ def _problem_with_number(name: str, value: Any) -> Fault | None:
 
 
 def problem_with_arrays(name: str, arrays: Any, layout: str | None) -> Fault | None:
-    """What is wrong with the number, types, shapes or values of a point's arrays."""
+    """What is wrong with the number, types, shapes or values of a point's arrays.
+
+    Without a layout they must be floating-point numbers; with one, what it says.
+    """
     if not isinstance(arrays, tuple) or not all(isinstance(a, np.ndarray) for a in arrays):
         return Fault("type", f"{name} must be a list of arrays.")
     if layout is not None and layout_of(arrays) != layout:
@@ -230,7 +262,7 @@ def problem_with_arrays(name: str, arrays: Any, layout: str | None) -> Fault | N
         kind = "dtype" if shapes[0] == shapes[1] else "shape"
         return Fault(kind, f"{name} has the layout {found or '(empty)'}; it must be {layout}.")
     for array in arrays:
-        if array.dtype.kind != "f":
+        if layout is None and array.dtype.kind != "f":
             return Fault(
                 "dtype", f"{name} contains {array.dtype}; it must contain floating-point numbers."
             )

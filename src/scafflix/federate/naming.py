@@ -27,7 +27,7 @@ def named(learner: object, point: Vector) -> dict[str, NDArray[Any]]:
     """A model as it is saved."""
     if isinstance(learner, Named):
         return learner.named(point)
-    return {f"{number:06d}": array for number, array in enumerate(point.tree)}
+    return {_number(place): array for place, array in enumerate(point.tree)}
 
 
 def names_of(learner: object, point: Vector) -> str:
@@ -36,6 +36,20 @@ def names_of(learner: object, point: Vector) -> str:
         return ""
     saved = learner.named(point)
     return json.dumps([[key for key, a in saved.items() if a is own] for own in point.tree])
+
+
+def first_names(names: str, count: int) -> tuple[str, ...]:
+    """One name for each array, as it is saved: the first that a node sent, or its number.
+
+    >>> first_names('[["encoder.weight", "decoder.weight"]]', 1), first_names("", 1)
+    (('encoder.weight',), ('000000',))
+    """
+    told = _read(names, count)
+    return tuple(own[0] for own in told) if told else tuple(map(_number, range(count)))
+
+
+def _number(place: int) -> str:
+    return f"{place:06d}"
 
 
 def under_names(kind: str, names: str, arrays: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -9,17 +9,19 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from jax.tree_util import keystr
 from numpy.typing import NDArray
 
 from scafflix.core.digest import digest_of
-from scafflix.core.vector import Vector
+from scafflix.core.store import Store
+from scafflix.core.vector import Vector, names_of
 from scafflix.data.federation import Federation
+from scafflix.federate.judging import Judgement
 from scafflix.federate.learner import Place, Scales, client_key, own_gradient
 from scafflix.gradients import Gradient, Minibatch
 from scafflix.models import NETWORKS
 from scafflix.models.network import Network, Params
 from scafflix.personalization.optima import Recipe, local_optima
+from scafflix.personalization.rules.choosing import rule_for, weighed
 from scafflix.problems.evaluation import evaluate
 from scafflix.problems.problem import Problem
 from scafflix.problems.rows import Rows, batch_rows, first_rows, objective
@@ -78,9 +80,23 @@ class NetworkLearner:
         stacked = found.x_star.read(np.arange(1))
         return _flat(jax.tree.map(lambda leaf: np.asarray(leaf)[0], stacked))
 
+    def rule(self, word: str) -> str:
+        return rule_for(word, self.problem).name
+
+    def judged(self, word: str, x_star: Vector, x: Vector, clients: int) -> Judgement:
+        rule = rule_for(word, self.problem, clients)
+        store = Store(self.problem.template, 1)
+        store.write(np.arange(1), jax.tree.map(lambda leaf: leaf[None], self._tree(x_star)))
+        found = rule.evidence(self.problem, store, self._tree(x))
+        return Judgement(rule, *weighed(self.problem, rule, found))
+
+    def test_loss(self, point: Vector) -> float:
+        if "test" not in self.problem.parts:
+            return np.nan
+        return float(evaluate(self.problem, "test", self._tree(point)).loss[0])
+
     def named(self, point: Vector) -> dict[str, NDArray[Any]]:
-        leaves = jax.tree_util.tree_leaves_with_path(self._tree(point))
-        return {keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+        return dict(zip(names_of(self.problem.template), point.tree, strict=True))
 
     def _tree(self, point: Vector) -> Params:
         return jax.tree.unflatten(self._structure, point.tree)

@@ -2,7 +2,7 @@
 
 A node must set `client` (its id), `data` (its file) and `folder` (for its state). It may also set:
 
-alpha         its own alpha
+alpha         its own alpha, or a rule by which it chooses it at the end
 learner       MODULE:FUNCTION or FILE.py:FUNCTION of your own backend; the function takes the data's
               path and the configuration and returns a `Learner`
 method        FILE.py:FUNCTION of your own method; a node never loads a file that a server names
@@ -27,6 +27,8 @@ from scafflix.federate.learner import Learner
 from scafflix.federate.network import NetworkLearner, network_of
 from scafflix.gradients import Minibatch
 from scafflix.models import MODELS, NETWORKS, is_network
+from scafflix.personalization.personalize import read_alpha, rule_in
+from scafflix.personalization.rules.words import WORDS
 from scafflix.problems.problem import LINEAR_L2
 from scafflix.runs.assembly import recipe_of
 
@@ -41,17 +43,20 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore:
                 f"{name} is missing from the node's settings; add it to --node-config."
             )
     alpha = own.get("alpha", config.alpha)
-    if isinstance(alpha, str):
+    rule = rule_in(alpha)
+    if isinstance(alpha, str) and rule is None:
         raise ScafflixError(
-            f"alpha is {alpha!r}; a node needs one number, so set alpha to a number in the "
-            "configuration or in the node's settings."
+            f"alpha is {alpha!r}; a node needs one number or a rule ({', '.join(WORDS)}), so set "
+            "alpha to one in the configuration or in the node's settings."
         )
+    (trained,) = read_alpha(alpha, 1)
     make = find_function(str(own["learner"]), "learner") if own.get("learner") else learner_of
     learner = make(Path(str(own["data"])), config)
     _refuse_few(learner.examples, config.batch, own)
     users = find_function(str(own["method"]), "method") if own.get("method") else None
     folder = Path(str(own["folder"]))
-    return ClientCore(str(own["client"]), float(alpha), learner, folder, users_method=users)
+    name = str(own["client"])
+    return ClientCore(name, float(trained), learner, folder, users_method=users, rule=rule)
 
 
 def _refuse_few(examples: int, batch: int | str, own: Mapping[str, Any]) -> None:

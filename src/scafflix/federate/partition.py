@@ -16,7 +16,7 @@ from scafflix.federate.configuration import DeployConfig, check_sizes
 from scafflix.federate.examples import save_examples
 from scafflix.federate.terms import agree
 from scafflix.models import is_network
-from scafflix.personalization.personalize import read_alpha
+from scafflix.personalization.personalize import read_alpha, rule_in
 from scafflix.runs import refusals
 from scafflix.runs.assembly import load_federation, network_defaults
 
@@ -43,6 +43,9 @@ def write_nodes(
     check_sizes(config, int((alpha > 0).sum()))
     if learner is None:
         refusals.check_data(config, federation)
+    rule = rule_in(config.alpha)
+    if rule == "validation" or (network and rule is not None):
+        _check_validation(rule, federation)
     names = [_file_name(name) for name in federation.clients]
     if len(set(names)) < len(names):
         names = [f"{name}-{number}" for number, name in enumerate(names)]
@@ -51,11 +54,12 @@ def write_nodes(
     for number, name in enumerate(names):
         path = durable.new_folder(folder / f"{number:03d}")
         save_examples(path / "data.npz", federation.take([number]).parts)
-        own = {"client": name, "data": str(path / "data.npz"), "folder": str(path)}
+        own: Node = {"client": name, "data": str(path / "data.npz"), "folder": str(path)}
         own |= {} if learner is None else {"learner": learner}
         own |= {"method": config.method} if ".py:" in config.method else {}
         # all data belong to one user, so there is nothing to hide from the server
-        nodes.append({**own, "alpha": float(alpha[number]), "min-examples": 1})
+        own |= {} if rule is not None else {"alpha": float(alpha[number])}
+        nodes.append({**own, "min-examples": 1})
     made = replace(
         config,
         clients=None,
@@ -67,6 +71,18 @@ def write_nodes(
         classes=_classes(config, federation),
     )
     return made, nodes
+
+
+def _check_validation(rule: str, federation: Federation) -> None:
+    """A node that goes by validation examples refuses to go without; say so before it starts."""
+    part = federation.validation
+    counts = np.zeros(len(federation.clients)) if part is None else part.counts
+    if (counts == 0).any():
+        raise ScafflixError(
+            f"alpha is {rule!r}, which goes by validation examples here, and client "
+            f"{federation.clients[int(np.argmin(counts))]} has none; give a larger validation, or "
+            "fewer clients."
+        )
 
 
 def _digest(federation: Federation) -> str:

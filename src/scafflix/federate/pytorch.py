@@ -30,9 +30,13 @@ from scafflix.data.federation import Examples, Federation
 from scafflix.federate.configuration import DeployConfig
 from scafflix.federate.descent import descend
 from scafflix.federate.examples import load_examples, numbered
+from scafflix.federate.judging import Judgement
 from scafflix.federate.learner import Place, Scales, own_gradient
 from scafflix.gradients import Gradient, Minibatch
+from scafflix.personalization.mixing import mix
 from scafflix.personalization.optima import Recipe
+from scafflix.personalization.rules.choosing import COMMON, VALIDATION, common, sifted
+from scafflix.personalization.rules.contract import GRID, Evidence
 from scafflix.runs.assembly import network_defaults, recipe_of
 
 if TYPE_CHECKING:
@@ -158,6 +162,32 @@ class TorchLearner:
             return self._slope(point, self._rows(self.recipe.batch, seed), seed)
 
         return descend(self._start, self.recipe, slope, lambda x: self._mean("loss", x, validation))
+
+    def rule(self, word: str) -> str:
+        if word in ("loo", "james-stein"):
+            raise ScafflixError(
+                f"alpha is {word!r}, which needs the Hessian of a linear model; for a PyTorch "
+                "module use validation."
+            )
+        if self.federation.validation is None:
+            raise ScafflixError(
+                f"alpha is {word!r}, which goes by validation examples for a PyTorch module, and "
+                "this node has none; set validation, for example to 0.1, or give it a number."
+            )
+        return COMMON if word == COMMON else VALIDATION.name
+
+    def judged(self, word: str, x_star: Vector, x: Vector, clients: int) -> Judgement:
+        name, train, part = self.rule(word), self.federation.train, self.federation.validation
+        assert part is not None
+        losses = [self._mean("loss", mix(np.float32(a), x, x_star), part) for a in GRID]
+        rule = common(VALIDATION) if name == COMMON else VALIDATION
+        found = Evidence(np.array([losses]), part.counts.astype(float))
+        one = np.array([train.labels.dtype.kind in "iub" and len(np.unique(train.labels)) == 1])
+        return Judgement(rule, *sifted(rule, found, one, train.counts))
+
+    def test_loss(self, point: Vector) -> float:
+        test = self.federation.test
+        return np.nan if test is None else self._mean("loss", point, test)
 
     def _rows(self, size: int | None, seed: Sequence[int]) -> NDArray[np.int64]:
         """The rows of a batch, drawn with replacement, or all rows."""

@@ -2,7 +2,8 @@
 
 Personal models and local optima stay on the nodes. f~(x*) is unknown, so the record has an
 objective (the mean of f_i(x~_i) over the clients that replied; `final_objective_clients` of them at
-the end) but no gap to the optimum. The summary counts refused and dropped uploads.
+the end) but no gap to the optimum. The summary counts refused and dropped uploads. Where clients
+chose alpha_i, the record has what a simulation's has, but of the curves only the mean.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from numpy.typing import NDArray
 
 from scafflix.core.durable import Arrays
 from scafflix.core.versions import versions
-from scafflix.federate.messages import Evaluation
+from scafflix.federate.messages import NONE, Evaluation
 from scafflix.federate.naming import under_names
 from scafflix.federate.roster import Roster
 from scafflix.federate.server import ServerCore
+from scafflix.personalization.rules.contract import GRID
 from scafflix.record import Record
+from scafflix.simulate.taking_part import gained
 
+SILENT = "no answer at the end: it keeps x until it is asked again"
 COLUMNS = (
     "round",
     "iterations",
@@ -47,8 +51,17 @@ def record(
     final = float(np.mean([one.loss for one in evaluations.values()])) if evaluations else np.nan
     metrics["objective"] = np.array([*reported, final])
     metrics = {name: metrics[name] for name in COLUMNS}
+    clients = _clients(core, evaluations) | _chosen(core, evaluations)
     summary = _summary(core, final, len(evaluations), seconds)
-    return Record(config, summary, metrics, _clients(core, evaluations), _models(core))
+    last = rows[-1]["bits_up"], rows[-1]["bits_down"]
+    summary |= {
+        "closing_bits_up": core.tally.bits_up - last[0],
+        "closing_bits_down": core.tally.bits_down - last[1],
+        "alpha": _of_alpha(core, clients),
+        "taking_part": gained(clients),
+    }
+    curves = {} if core.others is None else {"alpha": GRID, "mean": core.others.curve}
+    return Record(config, summary, metrics, clients, _models(core), curves)
 
 
 def without_rounds(
@@ -125,8 +138,46 @@ def _clients(core: ServerCore, evaluations: Mapping[str, Evaluation]) -> dict[st
         "gamma": np.array([gamma(one.client) for one in people]),
         "rounds": np.array([rounds(one.client) for one in people]),
         "refused": np.array([core.tally.refused_of[one.client] for one in people]),
-        "loss_personal": np.array([told(one.client, "loss") for one in people]),
+        "loss_personal": np.array([told(one.client, "loss_personal") for one in people]),
         "score_personal": np.array([told(one.client, "score") for one in people]),
+    }
+
+
+def _chosen(core: ServerCore, evaluations: Mapping[str, Evaluation]) -> dict[str, NDArray[Any]]:
+    """What the clients that chose alpha_i said about it; nothing if alpha was given to all."""
+    people = core.roster.introductions
+    if not any(one.rule for one in people):
+        return {}
+    silent = Evaluation(core.run, core.epoch, "", core.round, NONE, np.nan, np.nan)
+    told = [evaluations.get(one.client, silent) for one in people]
+    alpha = [one.alpha if e is silent else e.alpha for one, e in zip(people, told, strict=True)]
+    notes = [
+        SILENT if e is silent and one.rule else e.note for one, e in zip(people, told, strict=True)
+    ]
+    table = {
+        "alpha": np.array(alpha),
+        "alpha_note": np.array(notes),
+        "expected_gain": np.array([e.gain for e in told]),
+    }
+    for kind in ("local", "global", "personal"):
+        losses = np.array([getattr(e, f"test_loss_{kind}") for e in told])
+        table |= {f"test_loss_{kind}": losses} if np.isfinite(losses).any() else {}
+    return table
+
+
+def _of_alpha(core: ServerCore, clients: Mapping[str, NDArray[Any]]) -> dict[str, Any] | None:
+    """By which rule alpha was chosen, and what it was expected to gain; None where it was given."""
+    choosing = [one for one in core.roster.introductions if one.rule]
+    if not choosing:
+        return None
+    notes = [note for note in clients["alpha_note"].tolist() if note]
+    gain = clients["expected_gain"]
+    return {
+        "rule": choosing[0].rule,
+        "trained_at": max(one.alpha for one in choosing),
+        "mean": float(clients["alpha"].mean()),
+        "expected_gain": float(np.nanmean(gain)) if np.isfinite(gain).any() else None,
+        "notes": {note: notes.count(note) for note in dict.fromkeys(notes)},
     }
 
 

@@ -73,6 +73,13 @@ def new_roster(introductions: Sequence[Introduction]) -> Roster:
                 f"{introductions[0].client} has {introductions[0].layout}; the layouts must be "
                 "the same, so use one model on all nodes."
             )
+    by_rule = {one.rule: one.client for one in introductions if one.rule}
+    if len(by_rule) > 1:
+        said = ", ".join(f"{client} by {rule}" for rule, client in by_rule.items())
+        raise ScafflixError(
+            f"Clients choose alpha by different rules ({said}), whose curves have no common mean; "
+            "use one rule on all nodes, or a number."
+        )
     return Roster(secrets.token_hex(8), tuple(introductions))
 
 

@@ -15,10 +15,9 @@ import jax
 import numpy as np
 
 from scafflix import algorithm
-from scafflix.core import durable, streams
+from scafflix.core import durable
 from scafflix.core.durable import Arrays, Hook
 from scafflix.core.errors import DivergenceError, ScafflixError
-from scafflix.core.streams import Stream
 from scafflix.federate.distance import distance
 from scafflix.federate.files import ServerFiles
 from scafflix.federate.ledger import Entry
@@ -30,14 +29,16 @@ from scafflix.federate.messages import (
     Train,
     Upload,
     fault_of,
+    problem_with_arrays,
     receipt_of,
 )
 from scafflix.federate.roster import Roster
 from scafflix.federate.settings import Settings
 from scafflix.federate.standing import Standing
 from scafflix.federate.uploads import Expected, problem_with_upload, weighted_mean
-from scafflix.methods.method import Client, Method
-from scafflix.simulate.batch import own_steps, uniforms
+from scafflix.methods.method import Client, Method, Turn
+from scafflix.personalization.rules.contract import Told
+from scafflix.simulate.batch import own_steps, steps_of, uniforms
 from scafflix.simulate.cohorts import cohort_of
 
 
@@ -68,6 +69,7 @@ class ServerCore(Standing):
     ) -> None:
         super().__init__(ServerFiles(folder, hook), roster, method, start, settings)
         self.closed: Closed | None = None
+        self.others: Told | None = None  # what the clients told to choose alpha_i, at the end
         self.resume(back_to)
         self._open()
 
@@ -81,15 +83,15 @@ class ServerCore(Standing):
     def _open(self) -> None:
         """Draw the steps and the cohort of the round from the seed and the round number only."""
         seed, n = self.settings.seed, len(self.names)
-        drawn = streams.uniforms(seed, Stream.COIN, self.round, 1)
-        self.steps = int(self.method.local_steps(drawn)[0])
+        self.steps = int(steps_of(self.method, seed, self.round, 1)[0])
         chosen = cohort_of(seed, self.round, np.arange(n), self.cohort_size)
         self.cohort = [self.names[k] for k in chosen]
         self.places = {self.names[k]: place for place, k in enumerate(sorted(chosen))}
         self.sent = self.method.broadcast(self.server)
         self.point: Arrays = tuple(map(np.asarray, jax.tree.leaves(self.sent)))
         self.own = self._own_steps()
-        self.accepted: dict[str, Upload] = {}
+        self.accepted: dict[str, Upload] = {}  # with the messages as they arrive
+        self.receipts: dict[str, str] = {}  # of what was sent
         self.lost: set[str] = set()
         self.attempt = 0
         self.tally.recent.clear()
@@ -120,11 +122,8 @@ class ServerCore(Standing):
             **self.address(name),
             steps=min(self.own[name], self.steps),
             stops=self.own[name] <= self.steps,
-            iteration=self.iteration,
-            number=self.numbers[name],
             place=self.places[name],
             cohort=len(self.cohort),
-            seed=self.settings.seed,
             report=self.round % self.settings.every == 0,
             point=self.point,
             average=() if direct else self.average_for(entry),
@@ -139,7 +138,10 @@ class ServerCore(Standing):
             "run": self.run,
             "epoch": self.epoch,
             "round": self.round,
+            "iteration": self.iteration,
+            "number": self.numbers[name],
             "clients": len(self.names),
+            "seed": self.settings.seed,
             "method": self.method.name,
             "settings": self.settings_text,
             "gamma": self.clients[name].gamma,
@@ -173,10 +175,37 @@ class ServerCore(Standing):
         elif sender in self.accepted:
             self.tally.counts["repeated"] += 1
         else:
-            self.accepted[sender] = reply
-            self.ledger.confirm(sender, reply.committed)
-            self.tally.received(reply.point)
+            self._accept(sender, reply)
         return False
+
+    def _accept(self, sender: str, reply: Upload) -> None:
+        """Take in an upload as the message that it encodes, if it does."""
+        point = self._decoded(sender, reply.point)
+        if isinstance(point, Fault):
+            self.refuse(sender, point)
+            return
+        self.accepted[sender] = reply._replace(point=point)
+        self.receipts[sender] = receipt_of(reply.point) if self.remembers else ""
+        self.ledger.confirm(sender, reply.committed)
+        self.tally.received(reply.point)
+
+    def _decoded(self, sender: str, arrays: Arrays) -> Arrays | Fault:
+        """What arrives of an upload in the open round."""
+        compressor = self.method.compressor
+        if compressor is None:
+            return arrays
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                message = compressor.decode(self._turn(sender), arrays, self.message)
+        except ScafflixError as error:
+            return Fault("range", f"its upload is no encoded message: {error}")
+        point = tuple(map(np.asarray, jax.tree.leaves(message)))
+        return problem_with_arrays("point", point, self.message_layout) or point
+
+    def _turn(self, name: str) -> Turn:
+        """A client's part in the open round."""
+        place = self.places[name], len(self.cohort)
+        return algorithm.turn_of(self.settings.seed, self.round, *place)
 
     def _problem_with(self, sender: str, reply: Any) -> Fault | None:
         if not isinstance(reply, Upload):
@@ -190,7 +219,7 @@ class ServerCore(Standing):
             epoch=self.epoch,
             round=self.round,
             asked=sender in self.cohort,
-            layout=self.message_layout,
+            layout=self.upload_layout,
             weight=weight,
             committed=self.ledger.entries[sender].included if self.remembers else None,
         )
@@ -236,7 +265,8 @@ class ServerCore(Standing):
         if self.round % self.settings.every == 0:
             self.judge({name: self.accepted[name].loss for name in names})
         with np.errstate(over="ignore", invalid="ignore"):
-            mean = jax.tree.unflatten(self.message_form, weighted_mean(uploads))
+            form = jax.tree.structure(self.message)
+            mean = jax.tree.unflatten(form, weighted_mean(uploads))
             share = len(names) / len(self.names)
             server, following = algorithm.communicate(
                 self.method, self.server, self.steps, mean, share
@@ -245,16 +275,14 @@ class ServerCore(Standing):
             raise self._diverged("the average of the uploads is not finite")
         self._keep_average()
         for name in names:
-            entry, message = self.ledger.entries[name], self.accepted[name].point
+            entry = self.ledger.entries[name]
             if self.settings.mirror and self.remembers:
                 moment = (self.epoch, entry.included, self.round)
-                local = jax.tree.unflatten(self.message_form, message)
-                place = self.places[name], len(self.cohort)
-                turn = algorithm.turn_of(self.settings.seed, self.round, *place)
-                made = min(self.own[name], self.steps)
+                local = jax.tree.unflatten(form, self.accepted[name].point)
+                turn, made = self._turn(name), min(self.own[name], self.steps)
                 self.mirrors.advance(name, moment, self.sent, local, following, made, turn)
-            receipt = receipt_of(message) if self.remembers else ""
-            self.ledger.include(name, self.round if self.remembers else NONE, receipt)
+            included = self.round if self.remembers else NONE
+            self.ledger.include(name, included, self.receipts[name])
         self._journal([upload.loss for upload in uploads])
         self.yardstick.take([distances[name] for name in names], self.steps)
         self.server = server

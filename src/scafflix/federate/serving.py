@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from scafflix.federate.closing import Farewell
+from scafflix.federate.closing import Consultation, Farewell
 from scafflix.federate.counts import LOG
 from scafflix.federate.messages import Evaluation, Reply, Request
 from scafflix.federate.server import ServerCore
@@ -53,13 +53,20 @@ def serve(
         _ask(core, core, transport)
         if core.close():
             report(core.round, core.settings.rounds, _who(core))
-    farewell = Farewell(core)
-    for _ in range(FAREWELLS):
-        _ask(farewell, core, transport)
-        if not farewell.unsettled:
-            break
+    consultation = Consultation(core)
+    _ask_all(consultation, core, transport)
+    core.others = consultation.others
+    farewell = Farewell(core, consultation)
+    _ask_all(farewell, core, transport)
     core.settle({name: one.loss for name, one in farewell.evaluations.items()})
     return farewell.evaluations
+
+
+def _ask_all(asking: Consultation | Farewell, core: ServerCore, transport: Transport) -> None:
+    """Ask a few times, until everybody has answered."""
+    for _ in range(FAREWELLS):
+        if asking.unsettled:
+            _ask(asking, core, transport)
 
 
 def _who(core: ServerCore) -> str:

@@ -18,10 +18,11 @@ from scafflix.federate.files import Moment, ServerFiles
 from scafflix.federate.ledger import Entry, Ledger
 from scafflix.federate.messages import layout_of, problem_with_arrays
 from scafflix.federate.mirroring import Mirrors
+from scafflix.federate.naming import first_names
 from scafflix.federate.planning import settings_text
 from scafflix.federate.roster import Roster
 from scafflix.federate.settings import Settings
-from scafflix.methods.method import Client, Method
+from scafflix.methods.method import Client, Method, fitted
 
 
 class Standing:
@@ -35,6 +36,7 @@ class Standing:
         start: Arrays,
         settings: Settings,
     ) -> None:
+        method = fitted(method, first_names(roster.introductions[0].names, len(start)))
         self.files, self.method, self.settings = files, method, settings
         self.run = roster.run
         self.roster = roster
@@ -56,10 +58,11 @@ class Standing:
         self.remembers = bool(jax.tree.leaves(self.mirrors.fresh(self.names[0])))
         self._some_turn = algorithm.turn_of(settings.seed, 0, 0, self.cohort_size)
         message, _, self.sends_local = self._exchange(first, self.names[0])
+        self.message = jax.tree.map(np.asarray, message)
+        leaves = jax.tree.leaves(self.message)
+        self.message_layout = self.upload_layout = layout_of(leaves)
         if method.compressor is not None:  # which may refuse so few clients a round
-            method.compressor.bits(message, self.cohort_size)
-        leaves, self.message_form = jax.tree.flatten(message)
-        self.message_layout = layout_of(leaves)
+            self.upload_layout = layout_of(method.compressor.encode(self._some_turn, self.message))
         if settings.mirror and self.remembers and not self.sends_local:
             raise ScafflixError(
                 f"mirror needs a method whose clients upload their iterates, and {method.name} "
@@ -88,6 +91,11 @@ class Standing:
 
     def begin_epoch(self) -> None:
         """Begin a new epoch: every client resets h to 0, and the server keeps only the model."""
+        if not self.method.restarts:
+            raise ScafflixError(
+                f"With {self.method.name} clients cannot begin anew in the middle of a run; start "
+                "a run in another folder."
+            )
         self.epoch += 1
         self.server = self.method.init_server(Vector(self.x))
         self.ledger.new_epoch()

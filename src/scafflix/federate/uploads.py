@@ -22,7 +22,7 @@ class Expected(NamedTuple):
     epoch: int
     round: int  # the open one; an upload for an earlier one is late, not wrong
     asked: bool  # whether the client is in the cohort of the open round
-    layout: str
+    layout: str  # of what is sent
     weight: float  # implied by alpha_i and gamma_i
     committed: int | None  # the last round that included its upload; None: nothing to commit
 

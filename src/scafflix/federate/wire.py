@@ -16,6 +16,7 @@ from scafflix.core.durable import Arrays
 from scafflix.core.errors import ScafflixError
 from scafflix.data.archive import read_array
 from scafflix.federate.messages import (
+    Curve,
     Evaluate,
     Evaluation,
     Hello,
@@ -29,7 +30,7 @@ from scafflix.federate.messages import (
 
 KINDS: dict[str, Any] = {
     kind.__name__: kind
-    for kind in (Hello, Introduction, Train, Upload, Evaluate, Evaluation, Refusal)
+    for kind in (Hello, Introduction, Train, Upload, Evaluate, Curve, Evaluation, Refusal)
 }
 SCALARS, TYPE = "message", "type"
 

@@ -11,8 +11,14 @@ from scafflix.methods.apfl import apfl
 from scafflix.methods.compressed_scaffnew import compressed_scaffnew
 from scafflix.methods.ditto import ditto
 from scafflix.methods.fedavg import fedavg
+from scafflix.methods.fedbn import fedbn
 from scafflix.methods.feddyn import feddyn
+from scafflix.methods.fedlin import fedlin
+from scafflix.methods.fedper import fedper
 from scafflix.methods.fedprox import fedprox
+from scafflix.methods.fedrep import fedrep
+from scafflix.methods.finetuning import finetuning
+from scafflix.methods.five_gcs import five_gcs
 from scafflix.methods.gd import gd
 from scafflix.methods.gradskip import gradskip
 from scafflix.methods.i_scaffnew import i_scaffnew
@@ -21,6 +27,7 @@ from scafflix.methods.locodl import locodl
 from scafflix.methods.method import Client, Method
 from scafflix.methods.mr_mtl import mr_mtl
 from scafflix.methods.nesterov import nesterov
+from scafflix.methods.per_fedavg import per_fedavg
 from scafflix.methods.pfedme import pfedme
 from scafflix.methods.scafflix import scafflix
 from scafflix.methods.scaffnew import scaffnew
@@ -31,12 +38,18 @@ from scafflix.methods.tamuna import tamuna
 METHODS: dict[str, Callable[..., Method]] = {
     method.__name__: method
     for method in (
-        *(scafflix, i_scaffnew, scaffnew, gradskip, scaffold, feddyn),  # with control variates
-        *(compressed_scaffnew, tamuna, locodl),  # and compressed messages
+        *(scafflix, i_scaffnew, scaffnew, gradskip),  # with control variates
+        *(scaffold, fedlin, feddyn, five_gcs),  # and with their mean at the server
+        *(compressed_scaffnew, tamuna, locodl),  # with compressed messages
         *(gd, sgd, nesterov, fedavg, fedprox),
         *(ditto, mr_mtl, pfedme, apfl, l2gd),  # with a model of each client's own
+        *(finetuning, per_fedavg),  # which each makes at the end
+        *(fedper, fedrep, fedbn),  # some of whose arrays stay at home
     )
 }
+
+# a kind of gradient here, and no method of its own
+PROXSKIP_VR = "scaffnew or scafflix with --batch B --reduced, as any method can be"
 
 
 def find(name: str) -> Callable[..., Method]:
@@ -48,6 +61,8 @@ def find(name: str) -> Callable[..., Method]:
     if ".py:" in name:
         found: Callable[..., Method] = find_function(name, "method")
         return found
+    if name == "proxskip_vr":
+        raise ScafflixError(f"{name} is {PROXSKIP_VR}; give one of these as the method.")
     raise ScafflixError(
         f"method is {name!r}; it must be one of {', '.join(METHODS)}, or FILE.py:FUNCTION."
     )
@@ -76,9 +91,15 @@ __all__ = [
     "compressed_scaffnew",
     "ditto",
     "fedavg",
+    "fedbn",
     "feddyn",
+    "fedlin",
+    "fedper",
     "fedprox",
+    "fedrep",
     "find",
+    "finetuning",
+    "five_gcs",
     "gd",
     "gradskip",
     "i_scaffnew",
@@ -87,6 +108,7 @@ __all__ = [
     "mr_mtl",
     "nesterov",
     "parameters",
+    "per_fedavg",
     "pfedme",
     "scafflix",
     "scaffnew",

@@ -43,8 +43,8 @@ def inner(one: Point, other: Point) -> Any:
     return sum((x * y).sum() for x, y in leaves)
 
 
-def init_client(own: Number, client: Client, x0: Point, h0: Point) -> State:
-    return State(x0, own + 0 * inner(x0, x0))  # a number of the model's type
+def init_client(weight: Number, client: Client, x0: Point, h0: Point) -> State:
+    return State(x0, weight + 0 * inner(x0, x0))  # a number of the model's type
 
 
 def begin(client: Client, state: State, sent: Sent) -> Local:
@@ -91,23 +91,23 @@ def apfl(
     plan: Plan,
     stepsize: float | None = None,
     p: float | None = None,
-    own: float = 0.5,
+    weight: float = 0.5,
     adapt: float = 0.0,
 ) -> Method:
-    """APFL with a_i = `own`, the weight of a client's own model; with 0, FedAvg.
+    """APFL with a_i = `weight`, that of a client's own model; with 0, FedAvg.
 
     The a_i stay what they are unless `adapt` is above 0: 1 is the paper's rule for them, in every
     step, and another number multiplies its stepsize. While a_i is 0, v_i stands still.
     """
     base = averaging.fedavg(plan, stepsize, p)
-    own, adapt = real_number("own", own), real_number("adapt", adapt)
-    if own > 1:
-        raise ScafflixError(f"own is {own:g}; it must be between 0 and 1.")
+    weight, adapt = real_number("weight", weight), real_number("adapt", adapt)
+    if weight > 1:
+        raise ScafflixError(f"weight is {weight:g}; it must be between 0 and 1.")
     return replace(
         base,
         name="apfl",
-        settings={**base.settings, "own": own, "adapt": adapt},
-        init_client=Partial(init_client, own),
+        settings={**base.settings, "weight": weight, "adapt": adapt},
+        init_client=Partial(init_client, weight),
         begin=Partial(begin),
         asks=Partial(asks),
         local_step=Partial(local_step, adapt),

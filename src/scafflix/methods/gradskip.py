@@ -26,7 +26,6 @@ from scafflix.theory import (
     check_plan,
     chosen_probability,
     chosen_stepsizes,
-    theorem,
 )
 
 NEVER = 1e-15  # the least chance of stopping in a step that can be drawn
@@ -106,7 +105,7 @@ def gradskip(plan: Plan, stepsize: float | Floats | None = None, p: float | None
         gamma=gamma,
         limit=1 / plan.A,
         p=p,
-        rate=theorem(gamma, p, mu, plan.A, plan.C),
+        rate=plan.guarantee(gamma, p),
         gradient=plan.gradient,
         made_for=plan.made_for,
         init_client=Partial(init_client),

@@ -27,7 +27,6 @@ from scafflix.theory import (
     check_plan,
     chosen_probability,
     chosen_stepsizes,
-    theorem,
 )
 
 
@@ -78,7 +77,7 @@ def i_scaffnew(
     """i-Scaffnew with the plan's individual stepsizes, or with given stepsizes on the f~_i."""
     check_plan(plan)
     step = chosen_stepsizes(stepsize, plan.gamma / plan.alpha**2, plan.n)
-    gamma, mu = step * plan.alpha**2, plan.constants.mu
+    gamma = step * plan.alpha**2
     p = chosen_probability(p, plan.p_for(gamma))
     pace = plan.pace if pace is None else pace
     factor = paced(p, pace)
@@ -88,7 +87,7 @@ def i_scaffnew(
         gamma=gamma,
         limit=1 / plan.A,
         p=p,
-        rate=theorem(gamma, p, mu, plan.A, plan.C) if pace == "expected" else NO_RATE,
+        rate=plan.guarantee(gamma, p) if pace == "expected" else NO_RATE,
         gradient=plan.gradient,
         made_for=plan.made_for,
         init_client=Partial(init_client),

@@ -23,7 +23,7 @@ from scafflix.core.types import Floats
 from scafflix.methods.compressors import Identity, compressor_of
 from scafflix.methods.method import Client, Method, Number, Point, geometric
 from scafflix.personalization.mixing import mix
-from scafflix.theory import NO_RATE, Plan, check_plan, chosen_probability, chosen_stepsizes
+from scafflix.theory import NO_RATE, Plan, Rate, check_plan, chosen_probability, chosen_stepsizes
 
 
 class State(NamedTuple):
@@ -113,6 +113,30 @@ def commit(
     return State(x, state.su + eta * (d - d_i))
 
 
+def controls(sigma: Number, client: Client, state: State) -> Point:
+    """alpha_i h_i = u_i + (sigma/s_i) x_i, which tends to grad f~_i at the optimum."""
+    return (1 / (client.step * client.alpha)) * (state.su + sigma * state.x)
+
+
+def guarantee(c: Number, p: Number, sigma: Number, omega: Number, rho: Number) -> Rate:
+    """What follows for Theorem 1's Psi from the contraction of
+
+        Psi_L = mean (1/s_i) ||x_i - x*||^2 + (1/s_y) ||y - x*||^2
+              + (mean s_i ||u_i - u_i*||^2 + s_y ||v - v*||^2) / (p eta)
+
+    by 1 - zeta, where c is the least s_i mu(phi_i), at most sigma. Psi/gamma_min is
+    (1/s_y) ||y - x*||^2 + mean s_i ||e_i||^2 / p^2 with e_i the error of alpha_i h_i, that is
+    e_i = (u_i - u_i*) + (sigma/s_i) (x_i - x*). With ||a + b||^2 <= 2 ||a||^2 + 2 ||b||^2 it is at
+    most `after` times Psi_L; and at the start, where x_i = y and s_y v = sigma y, Psi_L is at most
+    `before` times it.
+    """
+    eta = p * rho / (1 + 2 * omega)
+    zeta = min(2 * c - c**2, p * eta)
+    after = max(1.0, 2 * sigma**2 / p**2, 2 * eta / p)
+    before = max(2 + 3 * sigma**2 / (p * eta), 2 * p / eta)
+    return Rate(zeta, after * before)
+
+
 def locodl(
     plan: Plan,
     stepsize: float | Floats | None = None,
@@ -131,8 +155,8 @@ def locodl(
 
     are equal with the p that is chosen here. sigma is half of min_i gamma_i mu_i, which leaves as
     much strong convexity to every phi_i; rho is 1/(1 + omega_av), and eta = p rho/(1 + 2 omega).
-    This Psi also has the x_i and v in it, so that no certificate is printed; and the analysis is
-    of rounds in which all clients take part.
+    This Psi also has the x_i and v in it: Theorem 1's stays under the same rate after a factor. The
+    analysis is of rounds in which all clients take part.
     """
     check_plan(plan)
     step = chosen_stepsizes(stepsize, plan.gamma / plan.alpha**2, plan.n)
@@ -142,13 +166,16 @@ def locodl(
     sigma = real_number(
         "sigma", plan.p_for(gamma) ** 2 / 2 if sigma is None else sigma, above=True, below=1
     )
-    if rho is None:
-        rho = 1 / (1 + omega * float((1 / step).max() / (1 / step).sum()))
+    largest = 1 / (1 + omega * float((1 / step).max() / (1 / step).sum()))
+    rho = largest if rho is None else rho
     if not 0 < real_number("rho", rho) <= 1:
         raise ScafflixError(f"rho is {rho:g}; it must be above 0 and at most 1.")
     advised = math.sqrt((2 * sigma - sigma**2) * (1 + 2 * omega) / rho)
     p = chosen_probability(p, min(1.0, advised))
     eta = p * rho / (1 + 2 * omega)
+    rest = float((gamma * plan.constants.mu).min()) - sigma  # of s_i mu~_i, left to phi_i
+    within = (gamma <= (1 + 1e-12) / plan.A).all() and rho <= (1 + 1e-12) * largest
+    proven = plan.exact and within and rest > 0
     return Method(
         name="locodl",
         settings={
@@ -161,7 +188,7 @@ def locodl(
         gamma=gamma,
         limit=1 / plan.A,
         p=p,
-        rate=NO_RATE,
+        rate=guarantee(min(rest, sigma), p, sigma, omega, rho) if proven else NO_RATE,
         gradient=plan.gradient,
         made_for=plan.made_for,
         init_client=Partial(init_client, sigma),
@@ -176,4 +203,6 @@ def locodl(
         combine=Partial(combine, rho, eta),
         commit=Partial(commit, made, rho, eta),
         local_steps=Partial(geometric, p),
+        controls=Partial(controls, sigma),
+        restarts=False,  # u_i and v begin at one x: else mean_i u_i + v is not 0
     )

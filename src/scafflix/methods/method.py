@@ -12,8 +12,8 @@ f~_i(x) = f_i(alpha_i x + (1 - alpha_i) x_i*).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -21,6 +21,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from scafflix.core.arguments import choice
+from scafflix.core.durable import Arrays
 from scafflix.gradients import Gradient
 from scafflix.personalization.mixing import mix
 from scafflix.theory import Rate
@@ -92,6 +93,17 @@ class Compressor(Protocol):
     def bits(self, message: Message, cohort: int) -> int:
         """Of a message of these shapes and types, in a round of as many clients."""
 
+    def encode(self, turn: Turn, message: Message) -> Arrays:
+        """What travels between machines: arrays of as many bits in all. Their types and shapes
+        follow from those of the message and the size of the cohort."""
+
+    def decode(self, turn: Turn, arrays: Arrays, template: Message) -> Message:
+        """What `apply` gives of the message, bit for bit, in NumPy arrays of the template's shapes.
+
+        The arrays may be those of somebody who cheats, with the right types and shapes: what no
+        message is encoded as is a ScafflixError.
+        """
+
 
 def remember_nothing(client: Client, x0: Point, h0: Point) -> State:
     return Nothing()
@@ -136,25 +148,25 @@ def no_controls(client: Client, state: State) -> Point | None:
     return None
 
 
-def geometric(p: Number, uniform: Number) -> Number:
+def geometric(p: Number, rounds: Number, uniform: Number) -> Number:
     """K with P(K = k) = p (1 - p)^(k-1): the coin of line 5, flipped until it shows 1.
 
-    >>> [int(geometric(0.5, u)) for u in (0.9, 0.3, 0.1)]
+    >>> [int(geometric(0.5, 0, u)) for u in (0.9, 0.3, 0.1)]
     [1, 2, 4]
     """
     tosses = np.ceil(np.log(uniform) / np.log1p(-min(p, 1 - 1e-15)))
     return np.maximum(1, tosses).astype(int)
 
 
-def once(uniform: Number) -> Number:
+def once(rounds: Number, uniform: Number) -> Number:
     """One step a round."""
     return np.ones_like(uniform, int)
 
 
-def every_time(p: Number, uniform: Number) -> Number:
+def every_time(p: Number, rounds: Number, uniform: Number) -> Number:
     """K = 1/p steps in every round.
 
-    >>> int(every_time(0.25, 0.9))
+    >>> int(every_time(0.25, 0, 0.9))
     4
     """
     return np.full_like(uniform, round(1 / float(p)), int)
@@ -233,8 +245,12 @@ class Method:
     commit: Callable[[Client, State, Any, Local, Any, Number], State] = Partial(change_nothing)
     # (client, state, x) -> the model that the client takes home
     personal: Callable[[Client, State, Point], Point] = Partial(take_mixture)
-    # uniform numbers in (0, 1] -> K, the local steps of as many rounds
-    local_steps: Callable[[Number], Number] = Partial(once)
+    # (client, state, x, g) -> x: a step that a client makes by itself from the final x before it
+    # takes it home, with g at what it would take home now; None: it makes none
+    tune: Callable[[Client, State, Point, Point], Point] | None = None
+    tuning_steps: Any = 0  # how many of these
+    # (numbers of rounds from 0, as many uniform numbers in (0, 1]) -> K, their local steps
+    local_steps: Callable[[Number, Number], Number] = Partial(once)
     # (all clients, K, a uniform number of each) -> K_i: where each stops by itself, and with more
     # than K it does not; None: all go on to K
     own_steps: Callable[[Client, Number, Number], Number] | None = None
@@ -242,23 +258,34 @@ class Method:
     # None: a local_step like the others
     stop: Callable[[Client, State, Any, Local, Points], Local] | None = None
     compressor: Compressor | None = None
+    # (this method, names of the model's arrays) -> the method for such a model, or refuse it;
+    # None: it suits every model as it is
+    fit: Callable[[Method, Sequence[str]], Method] | None = None
     # (client, state) -> h_i, which tends to grad f_i(x~_i*); None for a method without
     controls: Callable[[Client, State], Point | None] = Partial(no_controls)
+    # whether clients may begin anew, from where they began, while the server goes on from its x
+    restarts: bool = True
     # what the plan was made for; None for a method made by hand, which only its shapes tell apart
     made_for: Mapping[str, Any] | None = None
 
     @property
     def mixes(self) -> bool:
         """Whether clients take home the mixture, whatever they remember."""
-        return isinstance(self.personal, Partial) and self.personal.func is take_mixture
+        mixture = isinstance(self.personal, Partial) and self.personal.func is take_mixture
+        return mixture and self.tune is None
 
 
 # settings are there as leaves already, in the functions; and a plan for other data or another
 # alpha is no other program
-DROPPED = ("settings", "made_for")
+DROPPED, WORDS = ("settings", "made_for"), ("name", "restarts")
 jax.tree_util.register_dataclass(
     Method,
-    data_fields=[one.name for one in fields(Method) if one.name not in ("name", *DROPPED)],
-    meta_fields=["name"],
+    data_fields=[one.name for one in fields(Method) if one.name not in (*WORDS, *DROPPED)],
+    meta_fields=WORDS,
     drop_fields=DROPPED,
 )
+
+
+def fitted(method: Method, names: Sequence[str]) -> Method:
+    """The method for a model whose arrays have these names, in the order of its leaves."""
+    return method if method.fit is None else replace(method.fit(method, names), fit=None)

@@ -77,9 +77,9 @@ def personal(client: Client, state: State, x: Point) -> Point:
     return mix(client.alpha, state.theta, client.x_star)
 
 
-def whole_updates(p: Number, inner: Number, uniform: Number) -> Number:
+def whole_updates(p: Number, inner: Number, rounds: Number, uniform: Number) -> Number:
     """As many gradient steps as a geometric number of updates of w_i takes."""
-    return inner * geometric(p, uniform)
+    return inner * geometric(p, rounds, uniform)
 
 
 def pfedme(

@@ -24,7 +24,6 @@ from scafflix.theory import (
     check_plan,
     chosen_probability,
     chosen_stepsizes,
-    theorem,
 )
 
 
@@ -79,7 +78,6 @@ def scafflix(
     (`cautious`, which the plan of a network advises).
     """
     check_plan(plan)
-    mu = plan.constants.mu
     gamma = chosen_stepsizes(stepsize, plan.gamma, plan.n)
     p = chosen_probability(p, plan.p_for(gamma))
     pace = plan.pace if pace is None else pace
@@ -90,7 +88,7 @@ def scafflix(
         gamma=gamma,
         limit=1 / plan.A,
         p=p,
-        rate=theorem(gamma, p, mu, plan.A, plan.C) if pace == "expected" else NO_RATE,
+        rate=plan.guarantee(gamma, p) if pace == "expected" else NO_RATE,
         gradient=plan.gradient,
         made_for=plan.made_for,
         init_client=Partial(init_client),

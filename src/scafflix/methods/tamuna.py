@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import jax
-import numpy as np
 from jax.tree_util import Partial
 
 from scafflix.core.arguments import real_number, whole_number
+from scafflix.core.durable import Arrays
 from scafflix.core.errors import ScafflixError
-from scafflix.methods.compressors import each, numbers_of, widest
+from scafflix.methods.flat import in_numpy, numbers_of, widest
 from scafflix.methods.i_scaffnew import State, controls, init_client, local_step
 from scafflix.methods.method import (
     Client,
@@ -32,6 +31,7 @@ from scafflix.methods.method import (
     geometric,
     paced,
 )
+from scafflix.methods.sieve import Sieve
 from scafflix.theory import (
     NO_RATE,
     Plan,
@@ -49,28 +49,33 @@ class Mask:
 
     s: int
 
-    def owned(self, turn: Turn, d: int) -> Any:
+    def owned(self, turn: Turn) -> Sieve:
         """q_i: the client in column k sends number j where (k - s j) mod c < s; columns are
         permuted by the key of the round."""
         self.check(turn.cohort)
         column = jax.random.permutation(turn.key, turn.cohort)[turn.place]
-        first = np.arange(d) % turn.cohort * self.s % turn.cohort
-        return (column - first) % turn.cohort < self.s
-
-    def masked(self, turn: Turn, point: Point) -> Point:
-        """q_i . x."""
-        kept = self.owned(turn, numbers_of(point))
-        return each(lambda xp, x, mine: xp.where(mine, x, 0 * x), point, kept)
+        return Sieve(-self.s % turn.cohort, column, turn.cohort, self.s)
 
     def apply(self, turn: Turn, message: Message) -> Message:
         """(c/s) q_i . x, whose mean over the cohort is (1/s) sum_i q_i . x_i."""
-        factor = turn.cohort / self.s
-        return jax.tree.map(lambda leaf: leaf * factor, self.masked(turn, message))
+        return self.owned(turn).through(message, turn.cohort / self.s)
 
     def bits(self, message: Message, cohort: int) -> int:
         """ceil(s d/c) numbers, the most that one client sends; the mask is known to all."""
+        return 8 * self.most(message, cohort) * widest(message).itemsize
+
+    def encode(self, turn: Turn, message: Message) -> Arrays:
+        """Its numbers, and a zero if others have one more."""
+        message = in_numpy(message)
+        return (self.owned(turn).picked(message, self.most(message, turn.cohort)),)
+
+    def decode(self, turn: Turn, arrays: Arrays, template: Message) -> Message:
+        return self.owned(turn).placed(arrays[0], template, turn.cohort / self.s)
+
+    def most(self, message: Message, cohort: int) -> int:
+        """The most numbers that one client sends."""
         self.check(cohort)
-        return -(-self.s * numbers_of(message) // cohort) * widest(message)
+        return -(-self.s * numbers_of(message) // cohort)
 
     def check(self, cohort: int) -> None:
         """No more can send a number than there are."""
@@ -101,7 +106,7 @@ def commit(
 ) -> State:
     """h_i = h_i + (p chi / gamma) q_i . (x+ - x_hat_i), or with 1/K for p."""
     assert client.turn is not None
-    mine = mask.masked(client.turn, after.x - x_hat)
+    mine = mask.owned(client.turn).through(after.x - x_hat)
     return State(state.h + (factor(steps) * chi / client.step) * mine)
 
 
@@ -137,7 +142,7 @@ def tamuna(
     if plan.exact and pace == "expected" and chi <= (1 + 1e-12) * largest:
         part = chi * (s - 1) / (n - 1) if n > 1 else 1.0
         made = theorem(gamma, p * math.sqrt(part), plan.constants.mu, plan.A, plan.C)
-        rate = made._replace(factor=made.factor / part, sampled=True)
+        rate = made._replace(factor=made.factor / part, least=s)
     mask = Mask(s)
     return Method(
         name="tamuna",

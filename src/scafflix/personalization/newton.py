@@ -7,13 +7,16 @@ stand in rows, `[problems, size]`; a problem that is done waits for the others.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from scafflix.core.compilation import SIMPLE_LOOPS
+
+if TYPE_CHECKING:
+    from scafflix.core.types import PerProblem, Rows, Which
 
 MOST_STEPS = 100
 MOST_CG_STEPS = 500
@@ -24,27 +27,27 @@ QUICK_COMPILATION = {"xla_backend_optimization_level": 0, **SIMPLE_LOOPS}
 class Solution(NamedTuple):
     """The minimizers, and the gradient norms that are left."""
 
-    x: Array  # [problems, size]
-    gradient_norm: Array  # [problems]
+    x: Rows
+    gradient_norm: PerProblem
 
 
 class _Step(NamedTuple):
-    x: Array
-    value: Array
-    gradient: Array
-    norm: Array
-    done: Array
+    x: Rows
+    value: PerProblem
+    gradient: Rows
+    norm: PerProblem
+    done: Which
     passes: Array
 
 
-def _dots(a: Array, b: Array) -> Array:
+def _dots(a: Rows, b: Rows) -> PerProblem:
     return jnp.sum(a * b, axis=1)
 
 
 def minimize(
-    evaluate: Callable[[Array], tuple[Array, Array]],
-    hessian_product: Callable[[Array, Array], Array],
-    x0: Array,
+    evaluate: Callable[[Rows], tuple[PerProblem, Rows]],
+    hessian_product: Callable[[Rows, Rows], Rows],
+    x0: Rows,
 ) -> Solution:
     """Minimize every row's function, given its value and gradient at any points, until the
     gradient norm stops falling."""
@@ -58,13 +61,13 @@ def minimize(
         slope = _dots(step.gradient, direction)
         slack = jnp.where(step.passes > 0, 1e-14 * jnp.abs(step.value), 0.0)  # its rounding
 
-        def too_long(length: Array, value: Array) -> Array:
+        def too_long(length: PerProblem, value: PerProblem) -> Which:
             falls = value <= step.value + 1e-4 * length * slope + slack
             return ~(falls | step.done | (length < 1e-9))
 
         def shorten(
-            search: tuple[Array, Array, Array],
-        ) -> tuple[Array, Array, Array]:
+            search: tuple[PerProblem, PerProblem, Rows],
+        ) -> tuple[PerProblem, PerProblem, Rows]:
             length, value, _ = search
             length = jnp.where(too_long(length, value), 0.5 * length, length)
             return length, *evaluate(step.x + length[:, None] * direction)
@@ -94,15 +97,15 @@ def minimize(
     return Solution(last.x, last.norm)
 
 
-def _solve(product: Callable[[Array], Array], b: Array, tolerance: Array, done: Array) -> Array:
+def _solve(product: Callable[[Rows], Rows], b: Rows, tolerance: PerProblem, done: Which) -> Rows:
     """Conjugate gradients on every row, until its residual norm is below its tolerance."""
 
-    def unfinished(residual_sq: Array) -> Array:
+    def unfinished(residual_sq: PerProblem) -> Which:
         return ~done & (residual_sq > tolerance**2)
 
     def advance(
-        carry: tuple[Array, Array, Array, Array, Array],
-    ) -> tuple[Array, Array, Array, Array, Array]:
+        carry: tuple[Rows, Rows, Rows, PerProblem, Array],
+    ) -> tuple[Rows, Rows, Rows, PerProblem, Array]:
         x, residual, direction, residual_sq, count = carry
         image = product(direction)
         active = unfinished(residual_sq)

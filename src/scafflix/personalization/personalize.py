@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from scafflix.core.arguments import flag, instance, numbers, shown, whole_number
+from scafflix.core.arguments import choice, flag, instance, numbers, shown, whole_number
 from scafflix.core.checkpoint import NOWHERE, Checkpoints
 from scafflix.core.digest import difference
 from scafflix.core.errors import ScafflixError
@@ -26,13 +26,15 @@ from scafflix.models.network import Params
 from scafflix.personalization import newton
 from scafflix.personalization.mixing import mixture
 from scafflix.personalization.optima import Recipe, local_optima
+from scafflix.personalization.rules.choosing import rule_for
+from scafflix.personalization.rules.words import WORDS, asked_rule
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem, check_problem
 
 TOLERANCE = 1e-10  # on the gradient norm of f_i at its local optimum
 # below it 1 - alpha_i is 1, and alpha_i^2, by which gradients count, vanishes in float32
 LEAST_ALPHA = 1e-16
-Alpha = float | Sequence[float] | Floats | str | Path
+Alpha = float | Sequence[float] | Floats | str | Path  # a word is a rule, or the name of a file
 
 
 class Start(NamedTuple):
@@ -54,6 +56,9 @@ class Personalization:
     start: Start | None = None  # from which a network's were looked for
     stepsize: float | None = None  # with which they were
     made_for: Mapping[str, Any] | None = None  # a problem's functions; None where nobody knows
+    rule: str | None = (
+        None  # by which alpha_i is chosen anew at the end, for what clients take home
+    )
 
     def __post_init__(self) -> None:
         clients = len(numbers("alpha", self.alpha, finite=False).ravel())
@@ -72,6 +77,8 @@ class Personalization:
             )
         for name, column in self.quality.items():
             numbers(f"quality[{name!r}]", column, (clients,), finite=False)
+        if self.rule is not None:
+            choice("rule", self.rule, WORDS)
         checked = checked_alpha(self.alpha, clients, self.x_star is not None)
         object.__setattr__(self, "alpha", checked)
 
@@ -89,7 +96,7 @@ class Personalization:
 
     def at(self, alpha: Alpha) -> Personalization:
         """The same local optima under another alpha."""
-        return replace(self, alpha=read_alpha(alpha, len(self.alpha)))
+        return replace(self, alpha=read_alpha(alpha, len(self.alpha)), rule=rule_in(alpha))
 
     def take(self, clients: NDArray[np.int64]) -> Personalization:
         """Some of the clients of a linear model."""
@@ -154,12 +161,18 @@ def personalize(
 ) -> Personalization:
     """Read alpha (a number, one number a client, or a file of them) and find every x_i*.
 
+    Instead, alpha may be the word of a rule: auto, loo, validation, james-stein or common. Then x
+    is trained at alpha = 1, and each client's alpha_i is chosen and mixed with at the end.
+
     A linear model's are found by Newton's method, to rounding. A network's are looked for by
     stochastic gradients, as the recipe says, from a common start: a random one, or a given one.
     Without `optima` they are not looked for, which will do where every alpha_i is 1.
     """
     check_problem(problem)
     values = checked_alpha(alpha, problem.n, flag("optima", optima))
+    rule = rule_in(alpha)
+    if rule is not None:
+        rule_for(rule, problem)
     if start is not None:
         instance("start", start, Start, "a Start, or leave it out")
     if recipe is not None:
@@ -174,14 +187,14 @@ def personalize(
             )
         x_star, norms = exact_optima(problem)
         quality = {"local_grad_norm": norms}
-        return Personalization(values, x_star, quality, made_for=problem.functions)
+        return Personalization(values, x_star, quality, made_for=problem.functions, rule=rule)
     recipe = recipe or Recipe()
     start = Start(problem.start(recipe.seed)) if start is None else _checked_start(problem, start)
     if not optima:
         return Personalization(values, None, start=start, made_for=problem.functions)
     found = local_optima(problem, start.x, recipe, progress, checkpoints)
     stars, quality = found.x_star, dict(found.quality)
-    return Personalization(values, stars, quality, start, found.stepsize, problem.functions)
+    return Personalization(values, stars, quality, start, found.stepsize, problem.functions, rule)
 
 
 def _checked_start(problem: Problem, start: Start) -> Start:
@@ -200,9 +213,17 @@ def _checked_start(problem: Problem, start: Start) -> Start:
     return Start(start.x, whole_number("start.rounds", start.rounds, least=0), (up, down))
 
 
+def rule_in(alpha: object) -> str | None:
+    """The word of the rule that alpha names, if it does."""
+    asked = asked_rule(alpha)
+    return None if asked is None else asked.rule
+
+
 def checked_alpha(alpha: Alpha, clients: int, optima: bool) -> Floats:
     """alpha_i of every client; below 1 only where there is something to mix with."""
-    values = read_alpha(alpha, clients)
+    values, rule = read_alpha(alpha, clients), rule_in(alpha)
+    if not optima and rule is not None:
+        raise ScafflixError(f"alpha is {rule!r}, but there are no local optima to mix with.")
     if not optima and (values < 1).any():
         raise ScafflixError("alpha is below 1, but there are no local optima to mix with.")
     return values
@@ -249,12 +270,15 @@ def _local_optima(losses: Losses, x0: Array) -> newton.Solution:
 
 
 def read_alpha(alpha: Alpha, clients: int | None) -> Floats:
-    """One alpha_i per client; of an unknown number of clients (None), as many as are given.
+    """One alpha_i per client; of an unknown number of clients (None), as many as are given. With
+    a rule, the alpha of the training: 1 unless told otherwise.
 
-    >>> read_alpha(0.5, 3).tolist()
-    [0.5, 0.5, 0.5]
+    >>> read_alpha(0.5, 3).tolist(), read_alpha("auto", 2).tolist()
+    ([0.5, 0.5, 0.5], [1.0, 1.0])
     """
-    where = "alpha"
+    where, asked = "alpha", asked_rule(alpha)
+    if asked is not None:
+        alpha = _number_after(asked.rule, asked.trained)
     if isinstance(alpha, str | Path):
         alpha, where = _parse(alpha)
     values = numbers(where, alpha, finite=False)
@@ -282,6 +306,19 @@ def read_alpha(alpha: Alpha, clients: int | None) -> Floats:
     return values
 
 
+def _number_after(rule: str, trained: str) -> float:
+    try:
+        value = float(trained)
+    except ValueError:
+        value = np.nan
+    if not LEAST_ALPHA <= value <= 1:
+        raise ScafflixError(
+            f"alpha is '{rule}:{trained}'; after the rule give the alpha to train at, above 0 and "
+            "at most 1, or leave it out."
+        )
+    return value
+
+
 def _parse(alpha: str | Path) -> tuple[float | list[float], str]:
     try:
         return float(str(alpha)), "alpha"
@@ -291,8 +328,8 @@ def _parse(alpha: str | Path) -> tuple[float | list[float], str]:
         words = Path(alpha).read_text().replace(",", " ").split()
     except (OSError, ValueError):  # the latter of a name that no file has, or of no text
         raise ScafflixError(
-            f"alpha is {str(alpha)!r}; it must be a number between 0 and 1, or a text file "
-            "with one number for each client."
+            f"alpha is {str(alpha)!r}; it must be a number between 0 and 1, a rule "
+            f"({', '.join(WORDS)}), or a text file with one number for each client."
         ) from None
     try:
         return [float(word) for word in words], f"alpha from {alpha}"

@@ -5,6 +5,7 @@ Rows are cut into blocks; a block goes through one model, and the devices share 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -51,6 +52,9 @@ class Home(NamedTuple):
     personal: Any  # (client, state, x) -> model, a JAX tree
     clients: Any  # what a method knows of all of them, without their local optima
     states: Store | None = None  # of all of them, where it matters
+    # (who some of them are, these clients, their states) -> x_i of each, where all start from x
+    # and tune it by themselves
+    tuned: Callable[[NDArray[Any], Any, Any], Params] | None = None
 
 
 class _Alone(NamedTuple):
@@ -80,7 +84,7 @@ def evaluate(
         _add(sums, problem, chosen, x, None, None, blocks)
     else:
         everyone = np.flatnonzero(chosen.counts)
-        at_once = min(max(AT_ONCE, READ_AT_ONCE // problem.size), len(everyone))
+        at_once = clients_at_once(problem, len(everyone))
         for start in range(0, len(everyone), at_once):
             some = everyone[start : start + at_once]
             clients = np.resize(some, at_once)
@@ -98,12 +102,18 @@ def evaluate(
         return Scores(sums[0] / sums[2], sums[1] / sums[2], sums[2])
 
 
+def clients_at_once(problem: Problem, clients: int) -> int:
+    """How many of as many clients have their models in memory together."""
+    return min(max(AT_ONCE, READ_AT_ONCE // problem.size), clients)
+
+
 def _taken(problem: Problem, home: Home, x_star: Store | None, clients: NDArray[Any]) -> Any:
-    """Some clients with their local optima, and their states, on the devices."""
+    """Some clients with their local optima, their states, and each one's x, on the devices."""
     stars = None if x_star is None else Vector(x_star.read(clients))
     mine = jax.tree.map(lambda leaf: leaf[clients], home.clients)._replace(x_star=stars)
     states = None if home.states is None else home.states.read(clients)
-    return replicate(problem.mesh, (mine, states))
+    points = None if home.tuned is None else home.tuned(clients, mine, states)
+    return replicate(problem.mesh, (mine, states, points))
 
 
 def _cut(slots: NDArray[Any], first: NDArray[Any], count: NDArray[Any]) -> Blocks:
@@ -157,8 +167,8 @@ def _tallies(
     def one(common: tuple[Rows, Params, Any, Any], block: Blocks) -> tuple[Array, Array, Array]:
         rows, params, personal, taken = common
         if personal is not None:
-            client, state = jax.tree.map(lambda leaf: leaf[block.slot], taken)
-            params = personal(client, state, Vector(params)).tree
+            client, state, own = jax.tree.map(lambda leaf: leaf[block.slot], taken)
+            params = personal(client, state, Vector(params if own is None else own)).tree
         return tallies(network, params, *first_rows(rows, block.first, block.length, BLOCK))
 
     together = side_by_side(parameter_count(x))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,17 @@ from scafflix.models import LinearModel
 from scafflix.problems.constants import row_norms_sq
 from scafflix.problems.features import DenseRows, SparseRows, layout
 
+if TYPE_CHECKING:
+    from scafflix.core.types import (
+        Batches,
+        Counts,
+        Owners,
+        PerClient,
+        PerRow,
+        Points,
+        Predictions,
+    )
+
 
 @partial(
     jax.tree_util.register_dataclass,
@@ -27,24 +39,23 @@ from scafflix.problems.features import DenseRows, SparseRows, layout
 class Losses:
     """The functions f_1, ..., f_n on the device.
 
-    Every function takes the parameters of all clients at once, for any number of runs:
-    x is `[runs, clients, dim, *outputs]`.
+    Every function takes the parameters of all clients at once, for any number of runs.
     """
 
     rows: DenseRows | SparseRows
-    targets: Array  # [rows]
-    weight: Array  # [rows], 1/n_i, 0 where a row only fills a block
-    owner: Array  # [rows], the client of each row
-    norm_sq: Array  # [rows], ||a_ij||^2
-    first: Array  # [clients], the place of a client's first row
-    counts: Array  # [clients], n_i
+    targets: PerRow
+    weight: PerRow  # 1/n_i, 0 where a row only fills a block
+    owner: Owners  # the client of each row
+    norm_sq: PerRow  # ||a_ij||^2
+    first: Counts  # the place of a client's first row
+    counts: Counts  # n_i
     l2: Array
     model: LinearModel
     dim: int
     outputs: tuple[int, ...]
 
-    def values_and_gradients(self, x: Array) -> tuple[Array, Array]:
-        """f_i(x_i) `[runs, clients]` and grad f_i(x_i) in the shape of x, in one pass."""
+    def values_and_gradients(self, x: Points) -> tuple[PerClient, Points]:
+        """f_i(x_i) and grad f_i(x_i), in one pass."""
         z = self._predict(x)
         means = self._sum_over_rows(
             self.model.loss(z, self.targets[:, None]) * self.weight[:, None]
@@ -52,20 +63,26 @@ class Losses:
         values = means + 0.5 * self.l2 * _norms_sq(x)
         return values, self._back(self.model.slope(z, self.targets[:, None])) + self.l2 * x
 
-    def scores(self, x: Array) -> Array:
+    def scores(self, x: Points) -> PerClient:
         """The model's metric over each client's examples, NaN where it has none."""
         score = self.model.score(self._predict(x), self.targets[:, None])
         return jnp.where(
             self.counts > 0, self._sum_over_rows(score * self.weight[:, None]), jnp.nan
         )
 
-    def gradients(self, x: Array) -> Array:
-        """grad f_i(x_i), in the shape of x."""
+    def mean_losses(self, x: Points) -> PerClient:
+        """f_i without its regularization: the mean loss over each client's examples, NaN where it
+        has none."""
+        loss = self.model.loss(self._predict(x), self.targets[:, None])
+        return jnp.where(self.counts > 0, self._sum_over_rows(loss * self.weight[:, None]), jnp.nan)
+
+    def gradients(self, x: Points) -> Points:
+        """grad f_i(x_i)."""
         slope = self.model.slope(self._predict(x), self.targets[:, None])
         return self._back(slope) + self.l2 * x
 
-    def hessian_products(self, x: Array, v: Array) -> Array:
-        """The Hessian of f_i at x_i times v_i, in the shape of x."""
+    def hessian_products(self, x: Points, v: Points) -> Points:
+        """The Hessian of f_i at x_i times v_i."""
         _, bend = jax.jvp(
             lambda z: self.model.slope(z, self.targets[:, None]),
             (self._predict(x),),
@@ -73,34 +90,34 @@ class Losses:
         )
         return self._back(bend) + self.l2 * v
 
-    def batch_gradients(self, x: Array, rows: Array) -> Array:
-        """The mean gradient over the chosen rows `[runs, clients, batch]`, in the shape of x."""
+    def batch_gradients(self, x: Points, rows: Batches) -> Points:
+        """The mean gradient over the chosen rows."""
         slope = self.model.slope(self.rows.batch_dot(rows, x), self.targets[rows])
         return self.rows.batch_dot_t(rows, slope) / rows.shape[-1] + self.l2 * x
 
-    def gradient_variances(self, x: Array) -> Array:
-        """(1/n_i) sum_j ||grad f_ij(x_i) - grad f_i(x_i)||^2: `[runs, clients]`."""
+    def gradient_variances(self, x: Points) -> PerClient:
+        """(1/n_i) sum_j ||grad f_ij(x_i) - grad f_i(x_i)||^2."""
         slope = self.model.slope(self._predict(x), self.targets[:, None])
         size = jnp.sum(slope.reshape(*slope.shape[:2], -1) ** 2, axis=-1)
         mean_sq = self._sum_over_rows(size * (self.norm_sq * self.weight)[:, None])
         return mean_sq - _norms_sq(self._back(slope))  # the l2 term is common and cancels
 
-    def _predict(self, x: Array) -> Array:
-        """z for every row and run: `[rows, runs, *outputs]`."""
+    def _predict(self, x: Points) -> Predictions:
+        """z for every row and run."""
         W = jnp.moveaxis(x, 0, 2).reshape(len(self.counts), self.dim, -1)
         return self.rows.dot(W).reshape(-1, x.shape[0], *self.outputs)
 
-    def _back(self, slope: Array) -> Array:
-        """sum_j (1/n_i) a_ij slope_ij^T: the way back from `[rows, runs, *outputs]`."""
+    def _back(self, slope: Predictions) -> Points:
+        """sum_j (1/n_i) a_ij slope_ij^T: the way back."""
         weighted = slope * self.weight.reshape(-1, *(1,) * (slope.ndim - 1))
         G = self.rows.dot_t(weighted.reshape(len(slope), -1))
         return jnp.moveaxis(G.reshape(*G.shape[:2], *slope.shape[1:]), 2, 0)
 
-    def _sum_over_rows(self, per_row: Array) -> Array:
+    def _sum_over_rows(self, per_row: Array) -> PerClient:
         return jax.ops.segment_sum(per_row, self.owner, len(self.counts), indices_are_sorted=True).T
 
 
-def _norms_sq(x: Array) -> Array:
+def _norms_sq(x: Points) -> PerClient:
     return jnp.sum(x**2, axis=tuple(range(2, x.ndim)))
 
 

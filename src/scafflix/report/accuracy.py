@@ -33,7 +33,7 @@ def panel(title: str, records: Sequence[Record]) -> Panel:
     lines = [
         Line(
             f"{family.records[0].config['method']}, alpha = {alpha_label(family.alpha)}",
-            float(family.records[0].config["stepsize"]),
+            [{"stepsize": family.records[0].config["stepsize"]}],
             list(family.records),
         )
         for family in families(records)
@@ -100,12 +100,15 @@ def table(panel: Panel, columns: Sequence[str] = tuple(COLUMNS)) -> Table:
         spread = f" ± {values.std():.1f}" if column == "personal" and len(values) > 1 else ""
         return "" if np.isnan(values).all() else f"{values.mean():.1f}{spread}"
 
+    def gamma(line: Line) -> str:
+        return f"{line.chosen[0]['stepsize']:g}"
+
     def label(line: Line) -> str:
         diverged = [one.summary["diverged"]["round"] for one in line.records if _diverged(one)]
         return f"{line.label} (diverged: round {min(diverged)})" if diverged else line.label
 
     rows = [
-        (label(line), f"{line.stepsize:g}", *(word(line, column) for column in columns))
+        (label(line), gamma(line), *(word(line, column) for column in columns))
         for line in panel.lines
     ]
     seeds = len(panel.lines[0].records)
@@ -145,8 +148,8 @@ def write_tables(panels: Sequence[Panel], folder: Path, name: str) -> None:
         {
             "panel": panel.title,
             "line": line.label,
-            "stepsize": line.stepsize,
-            "grid": [(one.stepsize, _finite(one.score)) for one in panel.tried[line.label]],
+            "chosen": line.chosen,
+            "tried": [(one.setting, _finite(one.cell.score)) for one in panel.tried[line.label]],
             "config": dict(line.records[0].config),
             "seconds": [record.summary["seconds"] for record in line.records],
             "scores": [record.summary["scores"] for record in line.records],

@@ -22,7 +22,7 @@ def command(config: Mapping[str, Any]) -> str | None:
         return None
     if not config.keys() <= known.keys():
         return "scafflix deploy local --config config.toml"
-    if isinstance(config["alpha"], list):
+    if isinstance(config.get("alpha"), list):
         return "scafflix run config.toml"
     words = ["scafflix", "run"]
     for name, value in config.items():

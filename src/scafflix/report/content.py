@@ -18,6 +18,7 @@ from scafflix.report.tables import KINDS, scored_part
 
 MOST_POINTS, ALL_POINTS = 400, 24_000  # of a curve, of all curves
 ALL_CELLS = 600_000  # numbers of clients
+MOST_CURVES = 300  # clients whose curves over alpha are kept
 DIGITS = 5  # of a number that is drawn
 NOT_DRAWN = {*COUNTS, "bits_up", "bits_down", "replies", "refused", "lyapunov", "lyapunov_bound"}
 LABELS = {
@@ -44,9 +45,12 @@ def content(found: Sequence[Family], target: float | None) -> dict[str, Any]:
         made = [_line(family, problem, number, points) for family in mine]
         shared, own = _split([family.records[0].clients for family in mine])
         cells += sum(map(len, shared.values()))
-        for line, columns in zip(made, own, strict=True):
-            cells += sum(map(len, columns.values()))
-            line["clients"] = _columns(columns) if cells <= ALL_CELLS else None
+        for line, columns, family in zip(made, own, mine, strict=True):
+            curves = _first_curves(family.records[0])
+            cells += sum(map(len, columns.values())) + sum(one.size for one in curves.values())
+            fits = cells <= ALL_CELLS
+            line["clients"] = _columns(columns) if fits else None
+            line["curves"] = _columns(curves) if fits and curves else None
         problems.append({**problem, "clients": _columns(shared), "best": mine.index(best(mine))})
         lines += made
     return {"problems": problems, "lines": lines}
@@ -166,6 +170,8 @@ def _line(family: Family, problem: Mapping[str, Any], number: int, points: int) 
         },
         "ran": int(family.rounds[-1]),
         "scores": _scores(record, problem["part"]),
+        "chosen": _plain(summary.get("alpha")),
+        "alone": _plain(summary.get("taking_part")),
         "facts": _facts(record),
         "config": {name: value for name, value in record.config.items() if name != "seed"},
         "versions": summary["versions"],
@@ -215,6 +221,25 @@ def _scores(record: Record, part: str | None) -> dict[str, dict[str, float]]:
     return found
 
 
+def _first_curves(record: Record) -> Columns:
+    """What the first clients expected at every alpha, beyond the loss of their own model."""
+    if not record.curves:
+        return {}
+    own = record.curves["own"][:MOST_CURVES]
+    return {
+        "alpha": record.curves["alpha"],
+        "own": own - own[:, :1],
+        "expected": record.curves["expected"][:MOST_CURVES],
+    }
+
+
+def _plain(found: Any) -> Any:
+    """An entry of the summary with numbers as they are drawn."""
+    if isinstance(found, Mapping):
+        return {name: _plain(value) for name, value in found.items()}
+    return _short(found) if isinstance(found, float) else found
+
+
 def _facts(record: Record) -> dict[str, Any]:
     """The entries of the summary that are a number or a word, and are not shown elsewhere."""
     facts = {}
@@ -256,6 +281,8 @@ def _columns(table: Columns) -> dict[str, list[Any]]:
 
 
 def _compact(values: NDArray[Any]) -> list[Any]:
+    if values.ndim > 1:
+        return [_compact(row) for row in values]
     if values.dtype.kind == "f":
         return [_short(value) for value in values.tolist()]
     listed: list[Any] = values.tolist()

@@ -14,8 +14,8 @@ from scafflix.runs.tuning import Tuned, best, score
 def grid(tuned: Tuned) -> Table:
     """Validation scores, a row a stepsize and a column a method; the best is marked."""
     methods = list(tuned.winners)
-    stepsizes = sorted({cell.stepsize for cell in tuned.cells})
-    found = {(cell.method, cell.stepsize): cell for cell in tuned.cells}
+    stepsizes = sorted({float(cell.stepsize) for cell in tuned.cells})
+    found = {(cell.method, float(cell.stepsize)): cell for cell in tuned.cells}
     chosen = {
         method: best([cell for cell in tuned.cells if cell.method == method], tuned.metric)
         for method in methods

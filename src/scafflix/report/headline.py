@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from scafflix.report import worth
 from scafflix.report.content import best, main_metric
 from scafflix.report.curves import Family, alpha_label
 from scafflix.report.tables import KINDS, scored_part
@@ -25,6 +26,7 @@ def headline(found: Sequence[Family], target: float | None = None) -> list[Card]
     return [
         *_speed(found, target),
         *_scores(found),
+        *_alone(found),
         *_certificates(found),
         *_divergence(found),
         *_effort(found),
@@ -90,9 +92,31 @@ def _scores(found: Sequence[Family]) -> Iterator[Card]:
     yield Card(
         "Clients that gain by taking part",
         f"{int((gain > 0).sum()):,} of {known:,}",
-        f"{int((gain < 0).sum()):,} lose, {int((gain == 0).sum()):,} score the same as alone "
-        f"({_name(chosen)})",
+        f"by {part} {metric}; {int((gain < 0).sum()):,} lose, {int((gain == 0).sum()):,} score "
+        f"the same as alone ({_name(chosen)})",
     )
+
+
+def _alone(found: Sequence[Family]) -> Iterator[Card]:
+    chosen = best(found)
+    summary = chosen.records[0].summary
+    alone, alpha = summary.get("taking_part"), summary.get("alpha")
+    if alone is None:
+        return
+    mine, common, part = alone["personal"], alone["global"], alone["part"]
+    yield Card(
+        f"Worse off than alone, by {part} loss",
+        f"{mine['hurt']:,} of {alone['clients']:,}",
+        f"{100 * mine['share_hurt']:.0f} %{worth.by(mine)}; with the global model "
+        f"{common['hurt']:,}{worth.by(common)} ({_name(chosen)})",
+    )
+    if alpha is not None:
+        yield Card(
+            f"Mean {part} loss saved by taking part",
+            f"{mine['gain']:.3g}",
+            f"{alpha['expected_gain']:.3g} expected; alpha by {alpha['rule']}, "
+            f"{worth.spread(chosen.records[0])}",
+        )
 
 
 def _certificates(found: Sequence[Family]) -> Iterator[Card]:

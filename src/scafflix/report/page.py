@@ -14,7 +14,7 @@ from string import Template
 
 from scafflix.core.errors import ScafflixError
 from scafflix.record import Record
-from scafflix.report import tables
+from scafflix.report import tables, worth
 from scafflix.report.content import content
 from scafflix.report.curves import Family, families
 from scafflix.report.headline import Card, headline
@@ -41,6 +41,8 @@ def write(records: Sequence[Record], path: Path, title: str, target: float | Non
         tables_target=_tables(panels, "target", target),
         tables_certificates=_tables(panels, "certificates", target),
         tables_scores=_tables(panels, "scores", target),
+        tables_alpha=_tables(panels, "alpha", target),
+        tables_alone=_tables(panels, "alone", target),
         plotly=_packed(plotly),
         numbers=_packed(numbers.encode()),
         script="".join((assets / name).read_text() for name in ("charts.js", "page.js")),
@@ -90,6 +92,10 @@ def _tables(panels: dict[str, list[Family]], which: str, target: float | None) -
             made.append((name, tables.certificates(records)))
         elif which == "scores" and tables.scored_part(first):
             made.append((name, tables.scores(records)))
+        elif which == "alpha" and (chosen := worth.chosen(records)):
+            made.append((name, chosen))
+        elif which == "alone" and (alone := worth.worse_off(records)):
+            made.append((name, alone))
     return "".join(_table(table, name if len(panels) > 1 else "") for name, table in made)
 
 

@@ -56,7 +56,8 @@ def figure(records: Sequence[Record], target: float) -> Picture:
         axes = grid[alphas.index(family.alpha), panels.index(family.data)]
         gap, name = family.band("objective_gap")[0], _name(family)
         label = name if axes is grid[0, 0] else None
-        axes.loglog(_sent(family)[1:], gap[1:], color=colours[name], lw=1.6, label=label)
+        seen = np.isfinite(gap) & (family.rounds > 0)
+        axes.loglog(_sent(family)[seen], gap[seen], color=colours[name], lw=1.6, label=label)
     for axes in grid.flat:
         axes.axhline(target, color="0.6", lw=0.8)
         axes.set_ylim(target / 100, None)

@@ -12,14 +12,17 @@ import numpy as np
 from scafflix import theory
 from scafflix.core.errors import ScafflixError
 from scafflix.core.precision import in_float64
-from scafflix.core.vector import Vector
+from scafflix.core.vector import Vector, names_of
 from scafflix.gradients import Exact
 from scafflix.methods import find, parameters
-from scafflix.methods.method import Client, Method
+from scafflix.methods.method import Client, Method, fitted
 from scafflix.problems.constants import Constants
 from scafflix.simulate.bits import message_bits
 
-NUMBERS, CLIENTS = 1000, 10  # of the model, and of the round, whose messages are counted
+CLIENTS = 10  # of the round whose messages are counted
+# and the numbers of the model's arrays; some of them a method may keep at home
+ARRAYS = {"layer0": 890, "layer0/norm": 10, "layer1/weight": 100}
+NUMBERS = sum(ARRAYS.values())
 
 
 class About(NamedTuple):
@@ -40,7 +43,8 @@ def about(name: str) -> About:
     """A method by its name, or one of your own by FILE.py:FUNCTION."""
     make = find(name)
     title, _, text = (_doc_of_file(make) or "").partition("\n\n")
-    method, template = _example(name), jax.ShapeDtypeStruct((NUMBERS,), np.float64)
+    template = {one: jax.ShapeDtypeStruct((size,), np.float64) for one, size in ARRAYS.items()}
+    method = fitted(_example(name), names_of(template))
     up, down = (bits / (64 * NUMBERS) for bits in message_bits(method, template, CLIENTS))
     point = Vector(template)
 

@@ -7,11 +7,13 @@ from dataclasses import fields, replace
 from inspect import signature
 from typing import Any
 
+import jax
 import numpy as np
 
 from scafflix import data
 from scafflix.core import specs
 from scafflix.core.errors import ScafflixError
+from scafflix.core.vector import names_of
 from scafflix.data import Federation
 from scafflix.methods import Method, find, parameters
 from scafflix.models import MODELS, NETWORKS, LinearModel, Network, is_network
@@ -77,6 +79,12 @@ def served(config: TrainingConfig, network: bool | None = None) -> set[str]:
     return {OF_NETWORKS, SAMPLED} | looked_for | ({WARM} if config.optima == "warm" else set())
 
 
+def alpha_of(config: RunConfig) -> Any:
+    """alpha while the run trains, or the rule that chooses it at the end; 1 where none is given:
+    it may then be chosen too."""
+    return 1.0 if config.alpha is None else config.alpha
+
+
 def make_method(advice: Plan, config: RunConfig) -> Method:
     """A method by name, with the plan's, one common or given stepsizes."""
     make, stepsize, asked = find(config.method), config.stepsize, specs.read(config.method)
@@ -97,6 +105,8 @@ def make_method(advice: Plan, config: RunConfig) -> Method:
         for name in PARAMETERS
         if name in known and getattr(config, name) != "auto"
     }
+    if "cohort" in known and config.cohort is not None:
+        options["cohort"] = config.cohort
     if "stepsize" in options and "stepsize" not in signature(make).parameters:
         raise ScafflixError(f"{config.method} takes no stepsize; leave it out.")
     try:
@@ -123,7 +133,7 @@ def _own_options(config: RunConfig, asked: specs.Spec) -> dict[str, Any]:
         if name not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise ScafflixError(f"The method {asked.name} has no {name}; {has}.")
-        if getattr(config, name, "auto") != "auto":
+        if getattr(config, name, None) not in (None, "auto"):
             raise ScafflixError(f"{name} is given twice: as {name}, and in {config.method!r}.")
     return dict(asked.options)
 
@@ -170,6 +180,16 @@ def build_model(model: str, federation: Federation) -> LinearModel | Network:
             classes = int(labels.max()) + 1  # whole numbers from 0 keep their meaning
         options |= {"features": federation.dim, "classes": classes}
     return NETWORKS[name](**options)
+
+
+def array_names(model: str) -> tuple[str, ...]:
+    """The names of a model's arrays, whatever the data."""
+    if not is_network(model):
+        return ("",)
+    name, options = network_options(model)
+    sizes = {"features": 1, "classes": 1} if name == "dense" else {}
+    network = NETWORKS[name](**{**sizes, **options})
+    return names_of(jax.eval_shape(network.init, jax.random.key(0)))
 
 
 def check_model(model: str) -> None:

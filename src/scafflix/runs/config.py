@@ -26,7 +26,7 @@ class Scale(StrEnum):
 
 NETWORKS, LINEAR, SAMPLED = "networks", "linear models", "networks and runs with a cohort"
 OPTIMA, WARM = "networks with local optima", "networks with optima warm"
-PARAMETERS = ("p", "pace")  # that some methods have and others do not
+PARAMETERS = ("p", "pace", "own")  # that some methods have and others do not
 
 
 def key(help: str, default: Any = MISSING, only: str | None = None) -> Any:
@@ -84,6 +84,11 @@ class TrainingConfig(ProblemConfig):
         "full, or the number of examples in a gradient (auto: full; 20 for networks).", "auto"
     )
     noise: float = key("Standard deviation of noise added to full gradients.", 0.0, only=LINEAR)
+    reduced: bool = key(
+        "Reduce the variance of minibatches (L-SVRG; with scafflix: ProxSkip-VR).",
+        False,
+        only=LINEAR,
+    )
     epsilon: float | None = key("Target for E Psi: stepsizes by Corollary 2.", None, only=LINEAR)
     start: str = key("Starting point: ones or zeros.", "ones", only=LINEAR)
     h0: str = key("Control variates at the start: zero or warm.", "zero", only=LINEAR)
@@ -94,6 +99,12 @@ class TrainingConfig(ProblemConfig):
         "Control variates advance by p (expected, the paper's), by 1/K (actual) or by the smaller "
         "(cautious); auto: expected, cautious for networks.",
         "auto",
+    )
+    own: str = key(
+        "Arrays that stay at home: patterns of their names, such as 'output/*' (auto: the last "
+        "layer; for fedbn normalizations).",
+        "auto",
+        only=NETWORKS,
     )
     part: str = key("Held-out part to score: test, or validation to leave test alone.", "test")
     cohort: int | None = key("Clients sampled per round (default: all; 10 for networks).", None)
@@ -130,7 +141,11 @@ class RunConfig(TrainingConfig):
         "scafflix",
     )
     alpha: Any = key(
-        "Personalization: a number in [0, 1], or a file with one number per client.", 1.0
+        "Personalization: auto (each client's own, chosen at the end by leave-one-out; for "
+        "networks by validation examples), a rule (loo, validation, james-stein, common), a number "
+        "in [0, 1], or a file with one number per client (default: auto; 1 for networks and for "
+        "methods with models of their own).",
+        None,
     )
     stepsize: Auto = key(
         "auto (individual, by theory; 0.1 for networks), common, or a number.", "auto"
@@ -146,7 +161,9 @@ class CompareConfig(TrainingConfig):
         "Methods, separated by commas, each NAME, NAME:STEPSIZE or NAME:KEY=VALUE,...; or all.",
         ("gd", "fedavg", "scafflix"),
     )
-    alphas: tuple[Any, ...] = key("Values of alpha, separated by commas.", (1.0, 0.1))
+    alphas: tuple[Any, ...] = key(
+        "Values of alpha, separated by commas: numbers, rules or files, as in run.", (1.0, 0.1)
+    )
     seeds: int = key("Number of seeds.", 1)
     target: float = key("Count rounds and megabytes up to this objective gap.", 1e-3)
 
@@ -156,9 +173,7 @@ class TuneConfig(TrainingConfig):
     """A grid of stepsizes for each of several methods."""
 
     methods: tuple[str, ...] = key("Methods, separated by commas.", ("scafflix",))
-    alpha: Any = key(
-        "Personalization: a number in [0, 1], or a file with one number per client.", 1.0
-    )
+    alpha: Any = key("Personalization: a number, a rule or a file, as in run.", 1.0)
     stepsizes: tuple[Any, ...] = key(
         "Stepsizes to try, separated by commas.", (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
     )

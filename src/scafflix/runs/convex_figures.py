@@ -41,8 +41,16 @@ def run(
     reports: Sequence[Progress],
     checkpoints: Checkpoints = NOWHERE,
 ) -> list[Record]:
-    """Two comparisons at a time: compiling hardly uses a second core."""
+    """Two data sets at a time: compiling hardly uses a second core."""
     stopped = threading.Event()
+    numbered = list(zip(itertools.count(), configs, reports, strict=False))
+    panels = [
+        [one for one in numbered if one[1].data == data]
+        for data in dict.fromkeys(config.data for config in configs)
+    ]
+
+    def panel(comparisons: list[tuple[int, CompareConfig, Progress]]) -> list[Record]:
+        return list(itertools.chain(*(one(*comparison) for comparison in comparisons)))
 
     def one(number: int, config: CompareConfig, report: Progress) -> list[Record]:
         def report_or_stop(done: int, total: int, state: Standing | str) -> None:
@@ -55,7 +63,7 @@ def run(
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         try:
-            return list(itertools.chain(*pool.map(one, itertools.count(), configs, reports)))
+            return list(itertools.chain(*pool.map(panel, panels)))
         except BaseException:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from scafflix.simulate.run import EPSILON, start_lyapunov
 from scafflix.theory import Plan
 
 TIMES = 20  # that a gradient is timed
+SHARES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # of the numbers of a model that rand-k sends
 
 
 class Prediction(NamedTuple):
@@ -41,6 +42,7 @@ class Prediction(NamedTuple):
     iterations: int | None
     rounds: int | None
     megabytes: float | None  # of all clients, up and down
+    cohort: int  # clients a round
     bits: tuple[int, int]  # of a client in a round, up and down
     seconds: float | None = None  # where costs are known
 
@@ -55,8 +57,8 @@ class Forecast(NamedTuple):
 
 
 def forecast(config: RunConfig, costs: Costs | None = None) -> Forecast:
-    """For the chosen method and for its rivals; with costs, each with the options that make the
-    predicted time least."""
+    """For the chosen method and for its rivals; with costs, each with the options, and with as
+    many clients a round if that is left open, that make the predicted time least."""
     if is_network(config.model):
         raise ScafflixError(
             f"There is no theory for networks, so there is nothing to plan for {config.model}."
@@ -68,29 +70,32 @@ def forecast(config: RunConfig, costs: Costs | None = None) -> Forecast:
     person = runner.person(config)
     advice = runner.plan(config, person)
     chosen = make_method(advice, config)
-    cohort = config.cohort or len(person.active)
-    largest = cohort if costs is not None else None
-    asked = {config.method: chosen} | dict(_rivals(advice, config.method, largest))
+    everybody = len(person.active)
+    sizes = [config.cohort or everybody]
+    if costs is not None and config.cohort is None:
+        sizes = [everybody // 2**k for k in range(1 + int(math.log2(max(1, everybody))))]
+    asked = [Candidate(config.method, chosen, sizes[0])]
+    asked += _rivals(advice, config.method, sizes, costs is not None)
     epsilon = config.epsilon or EPSILON
-    runs = [Run(person, method) for method in asked.values()]
-    psi = start_lyapunov(problem, person, [*asked.values()], start=config.start, h0=config.h0)
+    methods = [one.method for one in asked]
+    psi = start_lyapunov(problem, person, methods, start=config.start, h0=config.h0)
     found = []
-    for name, member, psi0 in zip(asked, runs, psi, strict=True):
-        method = member.method
-        spoken_of = cohort == len(person.active) or method.rate.sampled
+    for (name, method, cohort), psi0 in zip(asked, psi, strict=True):
+        member = Run(person, method)
+        spoken_of = method.rate.covers(cohort, everybody)
         iterations = predicted_iterations(problem, member, psi0, epsilon) if spoken_of else None
         rounds = None if iterations is None else math.ceil(iterations * method.p)
         bits = message_bits(method, problem.template, cohort)
         trips = None if rounds is None else rounds + warm_messages(method, config.h0)
         megabytes = None if trips is None else trips * sum(bits) * cohort / 8e6
         zeta = float(method.rate.zeta)
-        one = Prediction(name, float(method.p), zeta, iterations, rounds, megabytes, bits)
+        one = Prediction(name, float(method.p), zeta, iterations, rounds, megabytes, cohort, bits)
         if costs is not None and iterations is not None:
             one = one._replace(seconds=float(costs.seconds(iterations, trips, *bits)))
         found.append(one)
     facts = {
-        "clients (taking part)": f"{problem.n} ({len(person.active)})",
-        "clients a round": cohort,
+        "clients (taking part)": f"{problem.n} ({everybody})",
+        "clients a round": sizes[0],
         "parameters": problem.size,
         **replace(advice, gamma=np.asarray(chosen.gamma), p=float(chosen.p)).facts,
         "smoothness": config.smoothness,
@@ -100,17 +105,36 @@ def forecast(config: RunConfig, costs: Costs | None = None) -> Forecast:
     return Forecast(epsilon, facts, _quickest(found) if costs is not None else found, found)
 
 
-def _rivals(advice: Plan, chosen: str, largest: int | None) -> Iterator[tuple[str, Method]]:
-    """Every other method, and where options are compared, with s up to the largest."""
+class Candidate(NamedTuple):
+    """A method with options, and how many clients it asks in a round."""
+
+    name: str
+    method: Method
+    cohort: int
+
+
+def _rivals(advice: Plan, chosen: str, sizes: Sequence[int], compare: bool) -> Iterator[Candidate]:
+    """Every other method in rounds of all clients, or of those asked for; to compare, with several
+    options, and in smaller rounds where a guarantee speaks of those."""
     for name, make in METHODS.items():
-        tried: list[dict[str, Any]] = [{}]
-        if largest and "s" in parameters(make):
-            tried += [{"s": 2**k} for k in range(2, 1 + int(math.log2(largest)))]
-        for given in tried:
-            with suppress(ScafflixError):  # a method that does not take these gradients
-                method = make(advice, **given)
-                if written(name, given) != chosen:
-                    yield written(name, given), method
+        planned = "cohort" in parameters(make)
+        for cohort in sizes:
+            for given in _options(parameters(make), cohort) if compare else [{}]:
+                options = {**given, "cohort": cohort} if planned else given
+                with suppress(ScafflixError):  # a method that does not take these gradients
+                    one = Candidate(written(name, given), make(advice, **options), cohort)
+                    speaks = cohort == sizes[0] or one.method.rate.covers(cohort, advice.n)
+                    if speaks and (one.name, cohort) != (chosen, sizes[0]):
+                        yield one
+
+
+def _options(known: Collection[str], cohort: int) -> Iterator[dict[str, Any]]:
+    """The options of a method that are compared for rounds of so many clients."""
+    yield {}
+    if "s" in known:
+        yield from ({"s": 2**k} for k in range(2, 1 + int(math.log2(cohort))))
+    if "compressor" in known:
+        yield from ({"compressor": f"rand_k:{share:g}"} for share in SHARES)
 
 
 def _quickest(found: list[Prediction]) -> list[Prediction]:

@@ -21,12 +21,15 @@ from scafflix.core.errors import ScafflixError
 from scafflix.data import Federation
 from scafflix.gradients import Gradient, Noisy, check_batch
 from scafflix.methods import Method, find, parameters
+from scafflix.methods.method import fitted
 from scafflix.models import MODELS, is_network
 from scafflix.personalization.optima import check_validation, checked_recipe
-from scafflix.personalization.personalize import checked_alpha, read_alpha
+from scafflix.personalization.personalize import checked_alpha, read_alpha, rule_in
 from scafflix.problems.constants import Constants
 from scafflix.record import check_new_folder
 from scafflix.runs.assembly import (
+    alpha_of,
+    array_names,
     check_model,
     make_method,
     network_options,
@@ -36,6 +39,7 @@ from scafflix.runs.assembly import (
 )
 from scafflix.runs.config import OPTIMA, PARAMETERS, SAMPLED, WARM, RunConfig
 from scafflix.simulate.bits import remembers
+from scafflix.simulate.planning import check_choice
 from scafflix.simulate.recording import KEEP
 from scafflix.simulate.schedule import (
     Schedule,
@@ -74,7 +78,9 @@ def _circumstances(config: RunConfig, only: str) -> str:
 
 def check_keys(config: RunConfig) -> None:
     """Refuse what is wrong whatever the data are."""
-    method = trial(config)
+    method, rule = trial(config), rule_in(config.alpha)
+    if rule is not None:
+        check_choice(rule, method)
     if config.h0 != "zero" and not remembers(method):
         raise ScafflixError(
             f"h0 is for control variates, and the method {config.method} has none; leave it out."
@@ -89,7 +95,8 @@ def trial(config: RunConfig) -> Method:
     config = resolve(config)
     if is_network(config.model):
         network_options(config.model)
-        return check_network_keys(config)
+        method = check_network_keys(config)
+        return method if method.fit is None else fitted(method, array_names(config.model))
     estimate, one = _check_common(config), np.ones(1)
     if config.l2 == 0 and MODELS[config.model]().curvature[0] == 0:
         raise ScafflixError(
@@ -97,7 +104,7 @@ def trial(config: RunConfig) -> Method:
             "a local optimum may not exist; give l2 > 0."
         )
     advice = theory.advise(one, Constants(one, one / 2, one), estimate, one, 0 * one)
-    return make_method(advice, config)
+    return fitted(make_method(advice, config), array_names(config.model))
 
 
 def check_network_keys(config: RunConfig) -> Method:
@@ -122,7 +129,7 @@ def check_network_keys(config: RunConfig) -> Method:
 def check_data(config: RunConfig, federation: Federation) -> None:
     """Refuse what these data do not allow."""
     config, network = resolve(config), is_network(config.model)
-    alpha = checked_alpha(config.alpha, len(federation.clients), config.optima != "none")
+    alpha = checked_alpha(alpha_of(config), len(federation.clients), config.optima != "none")
     active = np.flatnonzero(alpha)
     check_batch(_estimate(config), federation, None if network or not len(active) else active)
     if config.part == "validation" and federation.validation is None:
@@ -155,11 +162,34 @@ def _check_common(config: RunConfig) -> Gradient:
     for name in ("cohort", "every"):
         if getattr(config, name) is not None:
             check_rounds(getattr(config, name), name)
-    read_alpha(config.alpha, None)
+    check_alpha(config)
     if config.l2 is not None:
         real_number("l2", config.l2)
     return _estimate(config)
 
 
+def check_alpha(config: RunConfig) -> None:
+    """Refuse an alpha that is none, and a rule without what it goes by."""
+    read_alpha(alpha_of(config), None)
+    rule = rule_in(config.alpha)
+    if is_network(config.model):
+        check_rule(rule, f"network {config.model}")
+    elif rule == "validation" and not config.validation:
+        raise ScafflixError(
+            "alpha is 'validation', but no examples are held out for it; give validation, such "
+            "as 0.1."
+        )
+
+
+def check_rule(rule: str | None, model: str) -> None:
+    """Refuse a rule that only linear models can serve, for another model."""
+    if rule in ("loo", "james-stein"):
+        raise ScafflixError(
+            f"alpha is {rule!r}, which needs the Hessian of a linear model; for the {model} use "
+            "validation."
+        )
+
+
 def _estimate(config: RunConfig) -> Gradient:
-    return gradients.gradient("full" if config.batch == "auto" else config.batch, config.noise)
+    batch = "full" if config.batch == "auto" else config.batch
+    return gradients.gradient(batch, config.noise, config.reduced)

@@ -1,7 +1,11 @@
-"""The paper's figures on networks: every line tuned on validation data, then run with every seed.
+"""Figures of how good models are: every line tuned on validation data, then run with every seed.
 
 A figure is a file of panels and lines in figures/; what its panels share is the file of their
 data set, at three scales. Runs are cached, so that figures share them and a stopped one goes on.
+
+What is tried for a line are the stepsizes of its panel's grid, each with every one of the line's
+own `tries`. Where a panel has `divisions`, the data are divided into parts anew as often, and each
+division is tuned by itself.
 """
 
 from __future__ import annotations
@@ -23,21 +27,30 @@ from scafflix.runs.config import OPTIMA, WARM, ProblemConfig, RunConfig, Scale, 
 from scafflix.runs.runner import Runner, figure_settings
 from scafflix.runs.tuning import Cell, best, cell
 
+Setting = dict[str, Any]  # keys of a run and their values
+
+
+class Trial(NamedTuple):
+    """A setting, and how good it is on validation data."""
+
+    setting: Setting
+    cell: Cell
+
 
 class Line(NamedTuple):
-    """One curve: the same configuration with every seed."""
+    """One curve: the same configuration with every seed, or for every division of the data."""
 
     label: str
-    stepsize: float
+    chosen: list[Setting]  # for each division
     records: list[Record]
 
 
 class Panel(NamedTuple):
-    """One picture, and the grids of stepsizes that were searched for it."""
+    """One picture, and what was tried for it."""
 
     title: str
     lines: list[Line]
-    tried: dict[str, list[Cell]]  # by the label of a line
+    tried: dict[str, list[Trial]]  # by the label of a line
 
 
 class Task(NamedTuple):
@@ -45,28 +58,29 @@ class Task(NamedTuple):
 
     label: str
     config: RunConfig
-    tuning: RunConfig  # what its stepsize is chosen with
-    grid: tuple[float, ...]
+    tuning: RunConfig  # what its settings are chosen with
+    tries: tuple[Setting, ...]  # changes to both
     seeds: int
+    by_loss: bool  # how they are chosen; else by the score
 
     @property
     def runs_off(self) -> bool:
-        """Whether the two best stepsizes go the whole way before one is chosen: few rounds
+        """Whether the two best settings go the whole way before one is chosen: few rounds
         favour small steps."""
-        return len(self.grid) > 1 and self.tuning.rounds < self.config.rounds
+        return len(self.tries) > 1 and self.tuning.rounds < self.config.rounds
 
     @property
     def configs(self) -> list[RunConfig]:
         """One of each kind of run that it takes."""
         return [
-            *(replace(self.tuning, stepsize=stepsize) for stepsize in self.grid),
-            replace(self.config, stepsize=self.grid[0]),
+            *(replace(self.tuning, **setting) for setting in self.tries),
+            *(replace(self.config, **setting) for setting in self.tries[:1]),
         ]
 
     @property
     def runs(self) -> int:
-        """How many there are to make, unless stepsizes diverge."""
-        return len(self.grid) + 2 * self.runs_off + self.seeds
+        """How many there are to make, unless some diverge."""
+        return len(self.tries) + 2 * self.runs_off + self.seeds
 
 
 def reproduce(
@@ -84,16 +98,19 @@ def reproduce(
     runners: dict[Any, Runner] = {}
     panels = []
     for title, tasks in plans:
-        lines, tried = [], {}
+        lines: dict[str, Line] = {}
+        tried: dict[str, list[Trial]] = {}
         for task in tasks:
             problem = str(sorted(_problem(task.config).items()))
             if problem not in runners:
                 # one at a time in memory
                 runners = {problem: Runner.of(task.config, checkpoints)}
-            line, cells = _line(runners[problem], task, count, total, progress)
-            lines.append(line)
-            tried[task.label] = cells
-        panels.append(Panel(title, lines, tried))
+            line, trials = _line(runners[problem], task, count, total, progress)
+            before = lines.setdefault(task.label, Line(task.label, [], []))
+            before.chosen.extend(line.chosen)
+            before.records.extend(line.records)
+            tried.setdefault(task.label, []).extend(trials)
+        panels.append(Panel(title, list(lines.values()), tried))
     return panels
 
 
@@ -111,28 +128,53 @@ def _check(tasks: list[Task]) -> None:
 
 
 def _plans(name: str, scale: Scale, changes: Mapping[str, Any]) -> Iterator[tuple[str, list[Task]]]:
-    for panel in figure_settings(name)["panels"]:
+    settings = figure_settings(name)
+    for panel in settings["panels"]:
         shared = figure_settings(panel["on"])
         base = {**shared["common"], **shared[scale]}
         base |= {**panel.get("common", {}), **panel.get(scale, {}), **changes}
-        grid = _numbers("grid", base.pop("grid"), float)
-        (seeds,) = _numbers("seeds", base.pop("seeds"), int)
-        (tuning_rounds,) = _numbers("tuning_rounds", base.pop("tuning_rounds"), int)
-        tasks = []
-        for line in panel["lines"]:
-            own = {key: value for key, value in line.items() if key != "label"}
-            if "cohort" in own and scale is Scale.smoke:
-                own["cohort"] = min(own["cohort"], *_numbers("clients", base["clients"], int))
-            config = _run_of({**base, **own, "keep": "none"})
-            # a stepsize is chosen for a method as the data set's file has it, not for every
-            # line: gamma steps in the space of the clients' models, whatever alpha, tau and p
-            alpha = config.alpha if config.alpha == 1 else base["alpha"]
-            kept = {key: own[key] for key in ("method", "pace", "individual") if key in own}
-            tuning = {"alpha": alpha, "rounds": tuning_rounds, "every": tuning_rounds}
-            tuning |= {"part": "validation", "keep": "none"}
-            trial = _run_of({**base, **kept, **tuning})
-            tasks.append(Task(line["label"], config, trial, grid, seeds))
-        yield panel["title"], tasks
+        (divisions,) = _numbers("divisions", base.pop("divisions", 1), int)
+        lines = panel["lines"] if "lines" in panel else settings["lines"][panel["compares"]]
+        yield (
+            panel["title"],
+            [
+                task
+                for division in range(divisions)
+                for task in _tasks(
+                    lines, {**base, "data_seed": division} if division else base, scale
+                )
+            ],
+        )
+
+
+def _tasks(lines: list[dict[str, Any]], base: dict[str, Any], scale: Scale) -> Iterator[Task]:
+    """The lines of a panel, on one division of its data."""
+    base = dict(base)
+    grid = base.pop("grid", ["auto"])
+    stepsizes = ("auto",) if grid == ["auto"] else _numbers("grid", grid, float)
+    (seeds,) = _numbers("seeds", base.pop("seeds"), int)
+    (tuning_rounds,) = _numbers("tuning_rounds", base.pop("tuning_rounds"), int)
+    by_loss = base.pop("by", "score") == "loss"
+    for line in lines:
+        own = {key: value for key, value in line.items() if key not in ("label", "tries")}
+        if "cohort" in own and scale is Scale.smoke:
+            own["cohort"] = min(own["cohort"], *_numbers("clients", base["clients"], int))
+        config = _run_of({**base, **own, "keep": "none"})
+        # a stepsize is chosen for a method as the data set's file has it, not for every
+        # line: gamma steps in the space of the clients' models, whatever alpha, tau and p
+        alpha = config.alpha if config.alpha == 1 else base["alpha"]
+        kept = {key: own[key] for key in own if key in ("method", "pace", "individual")}
+        tuning = {"alpha": alpha, "rounds": tuning_rounds}
+        tuning |= {"part": "validation", "keep": "none"}
+        if "every" in base:
+            tuning["every"] = tuning_rounds
+        trial = _run_of({**base, **kept, **tuning})
+        tries = tuple(
+            {**setting, "stepsize": stepsize}
+            for setting in line.get("tries", [{}])
+            for stepsize in stepsizes
+        )
+        yield Task(line["label"], config, trial, tries, seeds, by_loss)
 
 
 def _run_of(values: Mapping[str, Any]) -> RunConfig:
@@ -159,7 +201,7 @@ def _line(
     count: Iterator[int],
     total: int,
     progress: Progress | None,
-) -> tuple[Line, list[Cell]]:
+) -> tuple[Line, list[Trial]]:
     def run(config: RunConfig, what: str) -> Record:
         number = next(count)
 
@@ -169,21 +211,35 @@ def _line(
 
         return runner.cached_run(config, report)
 
-    def attempt(stepsize: float, rounds: int) -> Cell:
-        config = replace(task.tuning, stepsize=stepsize, rounds=rounds, every=rounds)
-        return cell(config, run(config, f"trying the stepsize {stepsize:g}"))
+    def attempt(setting: Setting, rounds: int) -> Trial:
+        config = replace(task.tuning, **setting, rounds=rounds)
+        config = replace(config, every=rounds) if config.every is not None else config
+        return Trial(setting, cell(config, run(config, f"trying {in_words(setting)}")))
 
-    metric = runner.problem.network.metric
-    cells = [attempt(stepsize, task.tuning.rounds) for stepsize in task.grid]
-    first = best(cells, metric)
-    rest = [one for one in cells if one is not first and math.isfinite(one.score)]
-    finals = [first, best(rest, metric)] if rest else [first]
+    def rank(trials: list[Trial]) -> Trial:
+        metric = runner.problem.network.metric
+        first = best([one.cell for one in trials], metric, by_loss=task.by_loss)
+        return next(one for one in trials if one.cell is first)
+
+    tried = [attempt(setting, task.tuning.rounds) for setting in task.tries]
+    first = rank(tried)
+    rest = [one for one in tried if one is not first and math.isfinite(one.cell.score)]
+    finals = [first, rank(rest)] if rest else [first]
     if task.runs_off:
-        finals = [attempt(one.stepsize, task.config.rounds) for one in finals]
-    stepsize = best(finals, metric).stepsize
-    chosen = replace(task.config, stepsize=stepsize)
-    records = [run(replace(chosen, seed=seed), f"seed {seed}") for seed in range(task.seeds)]
-    return Line(task.label, stepsize, records), [*cells, *finals]
+        finals = [attempt(one.setting, task.config.rounds) for one in finals]
+    chosen = rank(finals).setting
+    config = replace(task.config, **chosen)
+    records = [run(replace(config, seed=seed), f"seed {seed}") for seed in range(task.seeds)]
+    return Line(task.label, [chosen], records), [*tried, *finals]
+
+
+def in_words(setting: Setting) -> str:
+    """A setting in a line.
+
+    >>> in_words({"method": "ditto:pull=1.0", "stepsize": 0.1})
+    'method ditto:pull=1.0, stepsize 0.1'
+    """
+    return ", ".join(f"{name} {value}" for name, value in setting.items())
 
 
 def _problem(config: RunConfig) -> dict[str, Any]:

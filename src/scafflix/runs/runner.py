@@ -29,10 +29,11 @@ from scafflix.core.versions import versions
 from scafflix.methods import METHODS, find, parameters
 from scafflix.models import is_network
 from scafflix.personalization.personalize import Personalization, Start, personalize, read_alpha
+from scafflix.personalization.rules.choosing import fits
 from scafflix.problems.problem import Problem
 from scafflix.record import Record, new_folder
 from scafflix.runs import refusals
-from scafflix.runs.assembly import build_problem, make_method, one_run, recipe_of, resolve
+from scafflix.runs.assembly import alpha_of, build_problem, make_method, one_run, recipe_of, resolve
 from scafflix.runs.config import PARAMETERS, CompareConfig, RunConfig, TrainingConfig, plain
 from scafflix.simulate.bits import remembers
 from scafflix.simulate.planning import plan
@@ -41,7 +42,7 @@ from scafflix.simulate.run import part_of, run, sweep
 from scafflix.theory import Plan
 
 COHORT = 10  # clients of a network that are sampled per round, unless told otherwise
-RECIPE = 4  # to be raised when the same configuration gives another record
+RECIPE = 5  # to be raised when the same configuration gives another record
 
 
 class Runner:
@@ -94,7 +95,10 @@ class Runner:
                 options = self._options(config, scores, part)
                 made.append(run(self.problem, *member[:2], seed=member.seed, **options))
         shown = configs if self.problem.linear else asked
-        return [replace(one, config=plain(config)) for one, config in zip(made, shown, strict=True)]
+        return [
+            replace(one, config={**plain(config), "alpha": _shown_alpha(config, one)})
+            for one, config in zip(made, shown, strict=True)
+        ]
 
     def _options(
         self, config: RunConfig, scores: bool, progress: Progress | None
@@ -105,7 +109,7 @@ class Runner:
             # named after the words: other values in a file of them are another run, and refused
             place = place.within(f"{digest_of(config.method, plain(config))[:12]}")
             if cohort is None:
-                active = read_alpha(config.alpha, self.problem.n) > 0
+                active = read_alpha(alpha_of(config), self.problem.n) > 0
                 cohort = min(COHORT, int(active.sum())) or None
         return {
             "rounds": config.rounds,
@@ -126,11 +130,14 @@ class Runner:
     def member(self, config: RunConfig, progress: Progress | None = None) -> Run:
         """The personalization and the method of one run."""
         person = self.person(config, progress)
-        return Run(person, make_method(self.plan(config, person), config), config.seed)
+        method = make_method(self.plan(config, person), config)
+        if config.alpha is None and method.mixes and fits(self.problem):
+            person = person.at("auto")
+        return Run(person, method, config.seed)
 
     def plan(self, config: RunConfig, person: Personalization) -> Plan:
         """What theory advises for these gradients and this target; of a network, what was asked."""
-        estimate = gradients.gradient(config.batch, config.noise)
+        estimate = gradients.gradient(config.batch, config.noise, config.reduced)
         if self.problem.linear:
             return plan(self.problem, person, gradient=estimate, epsilon=config.epsilon)
         stepsize: Any = config.stepsize
@@ -143,7 +150,7 @@ class Runner:
         keys = "linear" if self.problem.linear else _local_keys(config)
         if keys not in self._persons:
             self._persons[keys] = self._look_for_optima(config, progress)
-        return self._persons[keys].at(config.alpha)
+        return self._persons[keys].at(alpha_of(config))
 
     def _look_for_optima(self, config: RunConfig, progress: Progress | None) -> Personalization:
         if self.problem.linear:
@@ -207,17 +214,24 @@ class Runner:
     def cached_run(self, config: RunConfig, progress: Progress | None = None) -> Record:
         """One run without its models, from the cache if it was made before."""
         config = replace(config, keep="none")
-        alpha = read_alpha(config.alpha, self.problem.n)
+        alpha = read_alpha(alpha_of(config), self.problem.n)
         asked = {name: value for name, value in plain(resolve(config)).items() if name != "data"}
         made_by = versions()["scafflix"], RECIPE, source_of(specs.read(config.method).name)
         name = digest_of(self.problem.identity, made_by, asked, alpha)
         folder = cache_folder() / "runs" / name
         if not (folder / "summary.json").exists():
-            made = self.run(config, progress)
+            made = self.at(self.checkpoints.within(name[:12])).run(config, progress)
             with new_folder(folder, force=True) as aside:
                 made.write(aside)
             self.checkpoints.announce()
-        return replace(Record.load(folder), config=plain(resolve(config)))
+        found = Record.load(folder)
+        asked = {**plain(resolve(config)), "alpha": _shown_alpha(config, found)}
+        return replace(found, config=asked)
+
+
+def _shown_alpha(config: RunConfig, made: Record) -> Any:
+    """alpha as it was asked for; where it was not, what it was."""
+    return made.config["alpha"] if config.alpha is None else config.alpha
 
 
 def _start_keys(config: RunConfig) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ from scafflix.personalization.personalize import read_alpha
 from scafflix.record import Record, check_new_folder, file_name
 from scafflix.runs import refusals
 from scafflix.runs.assembly import SHARE, one_run
-from scafflix.runs.config import RunConfig, TuneConfig, plain
+from scafflix.runs.config import Auto, RunConfig, TuneConfig, plain
 from scafflix.runs.runner import Runner
 from scafflix.simulate.run import part_of
 
@@ -35,10 +35,10 @@ class Cell(NamedTuple):
     """One stepsize of one method."""
 
     method: str
-    stepsize: float
+    stepsize: Auto
     score: float  # the personal models on validation data; NaN where the run diverged
     diverged: int | None  # the round in which it did
-    loss: float = 0.0  # on the same data, where it is known
+    loss: float = 0.0  # on the same data
 
 
 class Tuned(NamedTuple):
@@ -49,24 +49,41 @@ class Tuned(NamedTuple):
     winners: dict[str, Record]
 
 
-def best(cells: list[Cell], metric: str) -> Cell:
-    """The cell with the best score; where two are level, the smaller loss, then stepsize."""
+def best(cells: list[Cell], metric: str, *, by_loss: bool = False) -> Cell:
+    """The cell with the best score; where two are level, the smaller loss, then stepsize. Or the
+    one with the least loss."""
     finite = [cell for cell in cells if math.isfinite(cell.score)]
     if not finite:
         raise ScafflixError(
             f"Every stepsize of the grid diverged for {cells[0].method}; give smaller ones."
         )
+    if by_loss:
+        return min(finite, key=lambda cell: cell.loss)
     sign = 1 if metric == "accuracy" else -1
-    return max(finite, key=lambda cell: (sign * cell.score, -cell.loss, -cell.stepsize))
+
+    def merit(cell: Cell) -> tuple[float, ...]:
+        small = 0.0 if isinstance(cell.stepsize, str) else -cell.stepsize
+        return sign * cell.score, -cell.loss, small
+
+    return max(finite, key=merit)
 
 
 def score(record: Record, part: str, kind: str = "personal") -> float:
     """The mean over all held-out examples; NaN for a run that diverged."""
+    return _over_examples(record, part, kind, "examples", f"{part}_{kind}")
+
+
+def loss(record: Record, part: str) -> float:
+    """The same of the loss of the personal models."""
+    return _over_examples(record, part, "personal", "loss", f"{part}_loss_personal")
+
+
+def _over_examples(record: Record, part: str, kind: str, entry: str, column: str) -> float:
     if record.summary.get("diverged") is not None:
         return math.nan
     if "scores" in record.summary:  # of a network: over characters, where examples are texts
-        return float(record.summary["scores"][part][kind]["examples"])
-    values, weights = record.clients[f"{part}_{kind}"], record.clients[f"{part}_examples"]
+        return float(record.summary["scores"][part][kind][entry])
+    values, weights = record.clients[column], record.clients[f"{part}_examples"]
     known = weights > 0
     return float(np.average(values[known], weights=weights[known]))
 
@@ -76,10 +93,7 @@ def cell(config: RunConfig, record: Record) -> Cell:
     diverged = record.summary.get("diverged")
     at = None if diverged is None else diverged["round"]
     found = score(record, "validation")
-    loss = 0.0
-    if "scores" in record.summary and at is None:
-        loss = float(record.summary["scores"]["validation"]["personal"]["loss"])
-    return Cell(config.method, float(config.stepsize), found, at, loss)
+    return Cell(config.method, config.stepsize, found, at, loss(record, "validation"))
 
 
 def tune(
@@ -150,7 +164,7 @@ def _cell(
             record = runner.at(checkpoints).run(one, progress)
             found, metric = cell(one, record), record.summary["metric"]
         except DivergenceError as error:
-            found, metric = Cell(one.method, float(one.stepsize), math.nan, error.round), None
+            found, metric = Cell(one.method, one.stepsize, math.nan, error.round), None
         made = {**found._asdict(), "metric": metric}
         if not math.isfinite(found.score):
             made["score"] = None

@@ -118,7 +118,9 @@ class Batch:
                 done = course.done
                 stop = min(rounds, done + chunk, trail.next_due(done))
                 began, compiled = time.perf_counter(), COMPILATIONS.seconds
-                steps = np.array([schedule(member, done, capacity) for member in self.runs])
+                steps = np.array(
+                    [steps_of(one.method, one.seed, done, capacity) for one in self.runs]
+                )
                 own = self._own_steps(steps, done)
                 course.carry, models, psi = loop.advance(
                     self.problem.losses,
@@ -169,6 +171,15 @@ class Batch:
             )
             for k, optimum in enumerate(self.optima)
         ]
+
+    def models(self, rounds: int) -> Floats:
+        """x at the start and after each round, `[runs, 1 + rounds, *shape]`."""
+        steps = np.array([steps_of(member.method, member.seed, 0, rounds) for member in self.runs])
+        own, problem = self._own_steps(steps, 0), self.problem
+        _, models, _ = loop.advance(
+            problem.losses, self.x_star, self.stacked, self._start(), steps, own, 0, rounds
+        )
+        return np.asarray(models)
 
     def _own_steps(self, steps: NDArray[np.int64], first: int) -> NDArray[np.int64] | None:
         """K_i of the clients in the rounds after `first`, where they stop by themselves."""
@@ -285,10 +296,11 @@ def first_chunk(at_once: int, runs: int) -> int:
     return max(1, at_once // runs - 1)
 
 
-def schedule(member: Run, first: int, number: int) -> NDArray[np.int64]:
+def steps_of(method: Method, seed: int, first: int, number: int) -> NDArray[np.int64]:
     """K, the local steps, of the rounds after `first`: from the seed and the round alone, so
     that a server can tell its clients and a run can go on where it stopped."""
-    return member.method.local_steps(streams.uniforms(member.seed, Stream.COIN, first, number))
+    draws = streams.uniforms(seed, Stream.COIN, first, number)
+    return np.asarray(method.local_steps(np.arange(first, first + number), draws))
 
 
 def uniforms(seed: int, round: int, clients: NDArray[np.int64], total: int) -> NDArray[np.float64]:

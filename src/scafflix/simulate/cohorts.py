@@ -23,21 +23,22 @@ from scafflix.core.sharing import gather, replicate, spread
 from scafflix.core.store import Store
 from scafflix.core.streams import Stream
 from scafflix.core.vector import Vector
-from scafflix.gradients import Minibatch, check_batch
+from scafflix.gradients import check_batch
 from scafflix.methods.method import Client, Method
 from scafflix.models.network import Params
 from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization
 from scafflix.problems.evaluation import Home, Scores, evaluate, over_examples
 from scafflix.problems.problem import Problem
-from scafflix.simulate.batch import own_steps, uniforms
+from scafflix.simulate.batch import own_steps, steps_of, uniforms
 from scafflix.simulate.bits import message_bits
 from scafflix.simulate.objective import objective
 from scafflix.simulate.planning import participants
 from scafflix.simulate.prefetch import Ahead
 from scafflix.simulate.recording import Divergence
-from scafflix.simulate.round import Cohort, Keys, Played, Settings, play
+from scafflix.simulate.round import Cohort, Keys, Played, Settings, Slopes, play
 from scafflix.simulate.schedule import Schedule, check_sampled, check_schedule
+from scafflix.simulate.tuning import Some, tuned
 
 INIT_AT_ONCE = 2**24  # numbers of the states that are made together at the start
 BLOW_UP = 10.0  # times the loss of guessing, or of the start if that is larger: divergence
@@ -125,8 +126,7 @@ class _Run:
             streams.key(schedule.seed, Stream.GRADIENT),
             streams.key(schedule.seed, Stream.COMPRESSION),
         )
-        draws = streams.uniforms(schedule.seed, Stream.COIN, 0, schedule.rounds)
-        self.steps = np.asarray(method.local_steps(draws))
+        self.steps = steps_of(method, schedule.seed, 0, schedule.rounds)
         self.done = 0
         self.rows: list[dict[str, float]] = []  # the start, then one for each round
         self.scores: dict[str, Scores] = {}
@@ -138,12 +138,8 @@ class _Run:
     def _settings(self) -> Settings:
         gradient, problem = self.method.gradient, self.problem
         check_sampled(gradient, "zero")
-        if isinstance(gradient, Minibatch):
-            batch, full = gradient.size, False
-        else:
-            batch, full = int(problem.train.counts.max()), True
-        state = Layout.of(self.empty)
-        return Settings(problem.network, problem.l2, batch, full, problem.mesh, state, self.size)
+        slopes, state = Slopes.of(problem, gradient), Layout.of(self.empty)
+        return Settings(slopes, problem.mesh, state, self.size)
 
     def _empty_state(self) -> Any:
         """Shapes and types of what a client remembers."""
@@ -251,7 +247,7 @@ class _Run:
             ahead.settle()
             self.rows[-1] |= self._look()
             return
-        self.server = played.server
+        self.server, self.done = played.server, number + 1
         if self.states is not None:
             ahead.put(clients, played.states)
         row = {"train_loss": loss.mean()}
@@ -259,7 +255,6 @@ class _Run:
             ahead.settle()
             row |= self._look()
         self.rows.append(row)
-        self.done = number + 1
 
     def _clients(self, number: int) -> NDArray[np.int64]:
         """The cohort of a round, and its first client again to fill up the devices."""
@@ -389,7 +384,9 @@ class _Run:
         personal = shared
         if not (self.method.mixes and (self.x_star is None or (self.alpha == 1).all())):
             states = None if self.method.mixes else self.states
-            home = Home(self.method.personal, self._clients_of(np.arange(self.problem.n)), states)
+            everyone = self._clients_of(np.arange(self.problem.n))
+            tune = None if self.method.tune is None else self._tuned
+            home = Home(self.method.personal, everyone, states, tune)
             personal = evaluate(self.problem, part, x, home, self.x_star)
         self.scores = {"global": shared, "personal": personal}
         return {
@@ -399,6 +396,12 @@ class _Run:
             f"{part}_personal_p10": float(np.nanpercentile(personal.score, 10)),
             f"{part}_global": over_examples(shared.score, shared),
         }
+
+    def _tuned(self, numbers: NDArray[Any], clients: Client, states: Any) -> Params:
+        """x_i of some clients that tune the model by themselves."""
+        some = Some(clients, states, numbers.astype(np.int32))
+        x, seed = self.server.x.tree, self.schedule.seed
+        return tuned(self.problem, self.method, x, some, seed, self.done)
 
     def _columns(self) -> dict[str, NDArray[np.float64]]:
         """What was measured, NaN where it was not."""

@@ -26,6 +26,7 @@ def identity_of(runs: Sequence[Run], x0: Any, h0: Any) -> dict[str, Any]:
         "methods": [method.name for method in methods],
         "seeds": [member.seed for member in runs],
         "digest of alpha": digest_of(*(member.person.alpha for member in runs)),
+        "rules for alpha": [member.person.rule for member in runs],
         "digest of the start": digest_of(*jax.tree.leaves(x0), *jax.tree.leaves(h0)),
         "digest of the method": digest_of(texts, *functions, *leaves),
     }
@@ -50,11 +51,13 @@ def _functions_of(method: Method, x0: Any) -> list[Any]:
         server, after = algorithm.communicate(method, server, 3, message, 0.5)
         state = method.commit(client, state, sent, local, after, 2)
         home = method.personal(client, state, server.x)
+        if method.tune is not None:
+            home = method.personal(client, state, method.tune(client, state, server.x, home))
         return weight, after, state, home, method.controls(client, state)
 
     program, held = program_of(one_round, x0)
     draws = np.linspace(0.05, 1.0, 20)
-    steps = [np.asarray(method.local_steps(draws))]
+    steps = [np.asarray(method.local_steps(np.arange(len(draws)), draws))]
     if method.own_steps is not None:
         client = Client(0.5, 0.25, None, 3.0, 4.0)
         steps += [np.asarray(method.own_steps(client, 10, draw)) for draw in draws]

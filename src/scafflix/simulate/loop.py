@@ -38,6 +38,7 @@ class Carry(NamedTuple):
 
     local: Local  # what the clients iterate on, x_i^t
     states: Any  # private states of the clients, such as h_i
+    memory: Any  # what gradients remember: of each point that the clients ask about
     server: Any
     iteration: Array  # t
     round: Array  # communications so far
@@ -83,9 +84,14 @@ def start(losses: Losses, x_star: Array, runs: Runs, x0: Array, h0: Array) -> Ca
         server, states = _init(run, clients, x0, h0)
         local = jax.vmap(method.begin, (0, 0, None))(clients, states, method.broadcast(server))
         zero = jnp.zeros((), int)
-        return Carry(local, states, server, zero, zero, zero)
+        return Carry(local, states, (), server, zero, zero, zero)
 
-    return jax.vmap(one, (0, EACH, 0))(runs, clients_of(runs, losses, x_star), h0)
+    clients = clients_of(runs, losses, x_star)
+    carry = jax.vmap(one, (0, EACH, 0))(runs, clients, h0)
+    points, _ = _points(jax.vmap(_asks, (0, EACH, 0))(runs, clients, carry))
+    return carry._replace(
+        memory=tuple(runs.method.gradient.remember(losses, x.tree) for x in points)
+    )
 
 
 @jax.jit
@@ -108,6 +114,11 @@ def _asks(run: Runs, clients: Client, carry: Carry) -> Points:
     """Line 7 at all clients of one run."""
     sent = run.method.broadcast(carry.server)
     return jax.vmap(run.method.asks, (0, 0, None, 0))(clients, carry.states, sent, carry.local)
+
+
+def _points(asked: Points) -> tuple[list[Vector], Any]:
+    """The points that are asked about, one by one, and how they belong together."""
+    return jax.tree.flatten(asked, is_leaf=lambda point: isinstance(point, Vector))
 
 
 def _local_step(
@@ -158,10 +169,11 @@ def _communicate(
 
     states = jax.vmap(commit)(clients, places, carry.states, local, own)  # line 13
     local = jax.vmap(method.begin, (0, 0, None))(clients, states, after)
-    return Carry(local, states, server, carry.iteration + 1, carry.round + 1, next_steps)
+    following = (server, carry.iteration + 1, carry.round + 1, next_steps)
+    return Carry(local, states, carry.memory, *following)
 
 
-def _client_keys(key: Array, round: Array, numbers: Array, step: Array) -> Array:
+def client_keys(key: Array, round: Array, numbers: Array, step: Array) -> Array:
     """From which each client draws in one step: by the seed, the round, the client, the step."""
     key = jax.random.fold_in(key, round)
     return jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, number), step))(
@@ -204,13 +216,15 @@ def advance(
         carry, models, psis = state
         slot = carry.round - first
         K = steps.at[everyone, slot].get(mode="clip")
-        keys = jax.vmap(_client_keys)(runs.keys, carry.round, runs.numbers, K - carry.left)
+        keys = jax.vmap(client_keys)(runs.keys, carry.round, runs.numbers, K - carry.left)
         asked = jax.vmap(_asks, (0, EACH, 0))(runs, clients, carry)  # line 7
-        g = jax.tree.map(  # line 8: several points on the same sample
-            lambda x: Vector(runs.method.gradient.estimate(losses, x.tree, keys)),
-            asked,
-            is_leaf=lambda point: isinstance(point, Vector),
-        )
+        points, form = _points(asked)
+        estimate = runs.method.gradient.estimate
+        found = [  # line 8: several points on the same sample
+            estimate(losses, x.tree, keys, memory)
+            for x, memory in zip(points, carry.memory, strict=True)
+        ]
+        g = jax.tree.unflatten(form, [Vector(slope) for slope, _ in found])
         stops = None if own is None else own.at[everyone, slot].get(mode="clip")
         local = jax.vmap(_local_step, (0, EACH, 0, 0, 0, 0))(  # line 9
             runs, clients, carry, g, stops, K - carry.left
@@ -218,7 +232,11 @@ def advance(
         mine = jnp.broadcast_to(K[:, None], runs.alpha.shape)
         mine = mine if stops is None else jnp.minimum(mine, stops)
         running = carry.round < stop
+        computing = running[:, None] & ((K - carry.left)[:, None] < mine)
         talks = running & (carry.left == 1)  # line 10
+        carry = carry._replace(
+            memory=_choose(computing, tuple(kept for _, kept in found), carry.memory)
+        )
         stepped = carry._replace(
             local=_choose(running, local, carry.local),  # line 15
             iteration=carry.iteration + running,

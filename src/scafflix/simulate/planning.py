@@ -15,13 +15,22 @@ from scafflix.core.digest import difference, digest_of
 from scafflix.core.errors import ScafflixError
 from scafflix.core.precision import in_float64
 from scafflix.core.types import Floats
-from scafflix.gradients import Exact, Gradient, Minibatch, check_batch, checked_gradient
+from scafflix.gradients import (
+    Exact,
+    Gradient,
+    Minibatch,
+    Reduced,
+    check_batch,
+    checked_gradient,
+)
 from scafflix.methods.method import Method
 from scafflix.personalization import flix
 from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization, check_person
+from scafflix.personalization.rules.choosing import rule_for
 from scafflix.problems.curvature import curvatures, individual_stepsizes
 from scafflix.problems.problem import Problem, check_problem
+from scafflix.simulate.schedule import check_sampled
 from scafflix.theory import Plan
 
 FEW = 8  # clients whose alphas fit into a sentence
@@ -53,12 +62,24 @@ def check_method(problem: Problem, person: Personalization, method: Method) -> N
             f"The method {method.name} has stepsizes of shape {np.shape(method.gamma)}; it must "
             f"have one for each of the {clients} clients that take part."
         )
+    if person.rule is not None:
+        check_choice(person.rule, method)
+        rule_for(person.rule, problem)
     if method.made_for is None:
         return
     if found := difference(method.made_for, made_for(problem, person)):
         raise ScafflixError(
             f"The method {method.name} was planned for something else: {found}; make it from "
             "plan(problem, person)."
+        )
+
+
+def check_choice(rule: str, method: Method) -> None:
+    """Refuse to mix what is no mixture."""
+    if not method.mixes:
+        raise ScafflixError(
+            f"alpha is {rule!r}, which mixes the global model with the clients' own at the end, "
+            f"but with {method.name} clients take home models that it made; give alpha a number."
         )
 
 
@@ -98,6 +119,7 @@ def plan(
         if epsilon is not None:
             raise ScafflixError("epsilon needs constants, and a network has none; leave it out.")
         check_batch(gradient, problem.federation)
+        check_sampled(gradient, "zero")
         advice = _for_network(problem, person, gradient, stepsize, individual)
     else:
         if stepsize is not None or individual:
@@ -121,6 +143,8 @@ def _by_theory(
         (optimum,) = optima(problem, [person])
         return person.mix(optimum.x)
 
+    if isinstance(gradient, Reduced):
+        gradient = gradient.planned(problem.federation.train.counts)
     A, C = gradient.expected_smoothness(problem, problem.constants, x_optimal)
     return theory.advise(person.alpha, problem.constants, gradient, A, C, epsilon)
 

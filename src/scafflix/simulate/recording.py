@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
 from numpy.typing import NDArray
 
 from scafflix import theory
 from scafflix.core.arguments import choice
 from scafflix.core.errors import ScafflixError
+from scafflix.core.precision import in_float64
 from scafflix.core.store import Store
 from scafflix.core.versions import versions
 from scafflix.data import Federation
@@ -22,11 +24,14 @@ from scafflix.methods.method import Method
 from scafflix.models.network import Network, Params
 from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization
+from scafflix.personalization.rules.choosing import Choice, choose
+from scafflix.personalization.rules.validation import mixed_by
 from scafflix.problems.evaluation import ALONE, Scores, evaluate, over_examples
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
 from scafflix.record import Record
-from scafflix.simulate.taken_home import models_of, named
+from scafflix.simulate.taken_home import End, mixtures, models_of, named
+from scafflix.simulate.taking_part import gained
 
 KINDS = ("local", "global", "personal")
 KEEP = ("personal", "global", "none")
@@ -93,36 +98,73 @@ def record(problem: Problem, member: Run, outcome: Outcome, wanted: Wanted) -> R
     certificate, reason = _certificate(problem, member, outcome, metrics)
     summary = _summary(problem, member, outcome, metrics, wanted)
     summary |= {"certificate": certificate and certificate._asdict(), "no_certificate": reason}
-    clients = _clients(problem, member)
+    clients, chosen = _clients(problem, member), _chosen(problem, member, outcome)
+    if chosen is not None:
+        clients |= {"alpha": chosen.alpha, "alpha_note": chosen.note, "expected_gain": chosen.gain}
     models: dict[str, Any] = {}
     if problem.linear:
-        models = _models_of(problem, member, outcome)
+        models = _models_of(problem, member, outcome, chosen)
         if wanted.scores:
-            clients |= _linear_scores(problem, models, wanted.part)
+            clients |= linear_scores(problem, models, wanted.part)
     elif wanted.keep == "personal":
-        models = _models_of(problem, member, outcome)
+        models = _models_of(problem, member, outcome, chosen)
     elif wanted.keep == "global":
         models = {"global": outcome.x}
     if not problem.linear:
-        found = _network_scores(problem, member, outcome, wanted.part)
+        found = _network_scores(problem, member, outcome, chosen, wanted.part)
         for kind, values in found.items():
             clients[f"{wanted.part}_{kind}"] = values.score
             clients[f"{wanted.part}_loss_{kind}"] = values.loss
         summary["scores"] = {wanted.part: {k: distribution(v) for k, v in found.items()}}
+    summary |= {"alpha": _of_alpha(member, chosen), "taking_part": gained(clients)}
     kept = {"personal": KINDS, "global": ("global",), "none": ()}[wanted.keep]
     arrays: Columns = {}
     for kind in kept:
         arrays |= named(kind, models[kind]) if kind in models else {}
-    return Record(_asked(problem, member, outcome, metrics), summary, metrics, clients, arrays)
+    curves = {} if chosen is None else chosen.curves
+    asked = _asked(problem, member, outcome, metrics)
+    scaling = problem.federation.scaling
+    features = {} if scaling is None else scaling._asdict()
+    return Record(asked, summary, metrics, clients, arrays, curves, features)
 
 
-def _models_of(problem: Problem, member: Run, outcome: Outcome) -> dict[str, Any]:
-    return models_of(problem, member.person, member.method, outcome.x, outcome.states)
+def _chosen(problem: Problem, member: Run, outcome: Outcome) -> Choice | None:
+    """alpha_i by the rule, for x as it is at the end."""
+    person = member.person
+    if person.rule is None:
+        return None
+    return choose(problem, person.rule, person.x_star, outcome.x)
+
+
+def _of_alpha(member: Run, chosen: Choice | None) -> dict[str, Any] | None:
+    """By which rule alpha was chosen, and what it was expected to gain over the clients' own
+    models; None where alpha was given."""
+    if chosen is None:
+        return None
+    notes = [note for note in chosen.note.tolist() if note]
+    return {
+        "rule": chosen.rule,
+        "trained_at": float(member.person.alpha.max()),
+        "mean": float(chosen.alpha.mean()),
+        "expected_gain": float(chosen.gain.mean()),
+        "notes": {note: notes.count(note) for note in dict.fromkeys(notes)},
+    }
+
+
+def _models_of(
+    problem: Problem, member: Run, outcome: Outcome, chosen: Choice | None
+) -> dict[str, Any]:
+    end = End(outcome.x, outcome.states, member.seed, len(outcome.local_steps) - 1)
+    made = models_of(problem, member.person, member.method, end)
+    if chosen is not None:
+        made["personal"] = mixtures(chosen.alpha, outcome.x, made["local"])
+    return made
 
 
 def _asked(problem: Problem, member: Run, outcome: Outcome, metrics: Columns) -> dict[str, Any]:
     """As much of a configuration as is known without one."""
     alpha = member.person.alpha
+    in_short = float(alpha[0]) if (alpha == alpha[0]).all() else alpha.tolist()
     return {
         "data": problem.federation.name,
         "model": problem.model.name,
@@ -130,7 +172,7 @@ def _asked(problem: Problem, member: Run, outcome: Outcome, metrics: Columns) ->
         "smoothness": problem.smoothness,
         "method": member.method.name,
         **member.method.settings,
-        "alpha": float(alpha[0]) if (alpha == alpha[0]).all() else alpha.tolist(),
+        "alpha": member.person.rule or in_short,
         "cohort": outcome.cohort,
         "rounds": len(metrics["round"]) - 1,
         "seed": member.seed,
@@ -149,7 +191,7 @@ def _metrics(problem: Problem, member: Run, outcome: Outcome) -> Columns:
     messages = rounds * outcome.cohort + active * outcome.first_messages
     before = (0, 0) if start is None else start.bits
     rate = member.method.rate
-    if "lyapunov" in measured and (outcome.cohort == active or rate.sampled):
+    if "lyapunov" in measured and rate.covers(outcome.cohort, active):
         psi0 = outcome.columns["lyapunov"][0]
         measured["lyapunov_bound"] = share * rate.bound(iterations, psi0)
     return {
@@ -177,9 +219,11 @@ def _certificate(
             f"With {method.name} clients take home models of their own; gap and Psi are those of "
             "the global model, about which no theorem speaks."
         )
-    if outcome.cohort < len(active) and not method.rate.sampled:
+    if not method.rate.covers(outcome.cohort, len(active)):
+        least = method.rate.least
+        some = f"at least {least:.0f}" if least < len(active) else f"all {len(active)}"
         return None, (
-            f"The theorem is for rounds of all {len(active)} clients; here {outcome.cohort} "
+            f"The theorem is for rounds of {some} clients; here {outcome.cohort} "
             "take part in a round."
         )
     if not np.isfinite(method.rate.zeta):
@@ -216,16 +260,19 @@ def _summary(
     if problem.linear:
         psi0 = float(outcome.columns["lyapunov"][0])
         iterations = predicted_iterations(problem, member, psi0, wanted.epsilon)
-        speaks = iterations is not None and outcome.cohort == len(active)
+        spoken_of = method.rate.covers(outcome.cohort, len(active))
         known = {
             "zeta": float(method.rate.zeta),
             "kappa_max": problem.constants.kappa[active].max() if len(active) else None,
             "final_gap": metrics["objective_gap"][-1],
             "epsilon": wanted.epsilon,
-            "predicted_rounds": math.ceil((iterations or 0) * method.p) if speaks else None,
+            "predicted_rounds": (
+                None if iterations is None or not spoken_of else math.ceil(iterations * method.p)
+            ),
             "local_optima_grad_norm": person.quality["local_grad_norm"].max(),
             "optimum_grad_norm": outcome.optimum and float(outcome.optimum.gradient_norm),
             "classes": list(problem.targets.classes),
+            "features": list(problem.federation.names),
         }
     return {
         "method": method.name,
@@ -302,7 +349,8 @@ def example_counts(federation: Federation) -> dict[str, NDArray[np.int64]]:
     }
 
 
-def _linear_scores(problem: Problem, models: dict[str, Any], part: str) -> Columns:
+@in_float64
+def linear_scores(problem: Problem, models: dict[str, Any], part: str) -> Columns:
     """What every kind of model scores at every client."""
     looked_at = {"train": problem.losses, **problem.held_out}
     if part != "test":
@@ -310,16 +358,19 @@ def _linear_scores(problem: Problem, models: dict[str, Any], part: str) -> Colum
     points = np.stack([np.broadcast_to(models[k], models["local"].shape) for k in KINDS])
     table: Columns = {}
     for name, losses in looked_at.items():
-        per_kind = np.asarray(_scores(losses, points))
-        table |= {f"{name}_{k}": v for k, v in zip(KINDS, per_kind, strict=True)}
+        scores, means = map(np.asarray, _scores(losses, points))
+        table |= {f"{name}_{k}": v for k, v in zip(KINDS, scores, strict=True)}
+        table |= {f"{name}_loss_{k}": v for k, v in zip(KINDS, means, strict=True)}
     return table
 
 
-_scores = jax.jit(Losses.scores)
+@jax.jit
+def _scores(losses: Losses, points: Array) -> tuple[Array, Array]:
+    return losses.scores(points), losses.mean_losses(points)
 
 
 def _network_scores(
-    problem: Problem, member: Run, outcome: Outcome, part: str
+    problem: Problem, member: Run, outcome: Outcome, chosen: Choice | None, part: str
 ) -> Mapping[str, Scores]:
     """The local models beside the global and the personal ones."""
     person = member.person
@@ -329,7 +380,11 @@ def _network_scores(
     known: dict[str, Scores] = person.x_star.known
     if part not in known:
         known[part] = evaluate(problem, part, outcome.x, ALONE, person.x_star)
-    return {"local": known[part], **outcome.scores}
+    made = {"local": known[part], **outcome.scores}
+    if chosen is not None:
+        home = mixed_by(chosen.alpha)
+        made["personal"] = evaluate(problem, part, outcome.x, home, person.x_star)
+    return made
 
 
 def distribution(scores: Scores) -> dict[str, float]:

@@ -19,8 +19,10 @@ from scafflix import algorithm
 from scafflix.core.layout import Layout
 from scafflix.core.sharing import CLIENTS, side_by_side
 from scafflix.core.vector import Vector
-from scafflix.methods.method import Client, Local, Method, Turn
+from scafflix.gradients import Gradient, Minibatch
+from scafflix.methods.method import Client, Local, Method, Points, Turn
 from scafflix.models.network import Network
+from scafflix.problems.problem import Problem
 from scafflix.problems.rows import (
     Numbers,
     Rows,
@@ -52,13 +54,37 @@ class Keys(NamedTuple):
     compression: Array
 
 
-class Settings(NamedTuple):
-    """What a round is compiled for."""
+class Slopes(NamedTuple):
+    """How the gradients of a client are evaluated."""
 
     network: Network
     l2: float
     batch: int  # examples of a stochastic gradient
     full: bool  # all examples instead: `batch` is then the most that a client has
+
+    @classmethod
+    def of(cls, problem: Problem, gradient: Gradient) -> Slopes:
+        if isinstance(gradient, Minibatch):
+            return cls(problem.network, problem.l2, gradient.size, False)
+        return cls(problem.network, problem.l2, int(problem.train.counts.max()), True)
+
+    def at(self, rows: Rows, spans: Spans, key: Array, points: Points) -> tuple[Points, Array]:
+        """Line 8: gradients at one or several points on one sample, and its loss at the first."""
+        if self.full:
+            batch = first_rows(rows, *spans, self.batch)
+        else:
+            batch = batch_rows(rows, *spans, self.batch, key)
+        slope = jax.value_and_grad(partial(objective, self.network, self.l2), has_aux=True)
+        asked, form = jax.tree.flatten(points, is_leaf=lambda point: isinstance(point, Vector))
+        found = [slope(point.tree, *batch) for point in asked]
+        (_, value), _ = found[0]
+        return jax.tree.unflatten(form, [Vector(g) for _, g in found]), value
+
+
+class Settings(NamedTuple):
+    """What a round is compiled for."""
+
+    slopes: Slopes
     mesh: Mesh
     state: Layout  # of what a client remembers
     cohort: int  # clients of a round
@@ -175,20 +201,12 @@ def _local_steps(
 ) -> tuple[Local, Array]:
     """Lines 7 to 9, K times at one client; also the sum of the losses of its batches."""
     key = jax.random.fold_in(key, mine.number)
-    gradient = jax.value_and_grad(partial(objective, settings.network, settings.l2), has_aux=True)
     client = mine.client
 
     def step(number: Array, carry: tuple[Local, Array]) -> tuple[Local, Array]:
         local, total = carry
-        if settings.full:
-            batch = first_rows(rows, *mine.spans, settings.batch)
-        else:
-            batch = batch_rows(rows, *mine.spans, settings.batch, jax.random.fold_in(key, number))
-        asked = method.asks(client, state, sent, local)  # line 7
-        points, form = jax.tree.flatten(asked, is_leaf=lambda point: isinstance(point, Vector))
-        found = [gradient(point.tree, *batch) for point in points]  # line 8
-        g = jax.tree.unflatten(form, [Vector(slope) for _, slope in found])
-        (_, value), _ = found[0]
+        points = method.asks(client, state, sent, local)  # line 7
+        g, value = settings.slopes.at(rows, mine.spans, jax.random.fold_in(key, number), points)
         following = method.local_step(client, state, sent, local, g)  # line 9
         if method.stop is not None:
             stopped = method.stop(client, state, sent, local, g)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +27,8 @@ from scafflix.core.errors import ScafflixError
 from scafflix.core.precision import in_float64, precision
 from scafflix.core.progress import Progress, Standing
 from scafflix.core.types import Floats
-from scafflix.methods.method import Method
+from scafflix.core.vector import names_of
+from scafflix.methods.method import Method, fitted
 from scafflix.models.network import Params
 from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization, check_person
@@ -109,6 +111,8 @@ def sweep(
     instance("checkpoints", checkpoints, Checkpoints, "a checkpoint.Checkpoints")
     for member in runs:
         check_method(problem, member.person, member.method)
+    names = names_of(problem.template)
+    runs = [member._replace(method=fitted(member.method, names)) for member in runs]
     asked = {"rounds": rounds, "epsilon": epsilon, "scores": scores, "part": part}
     wanted = Wanted(epsilon or EPSILON, scores, part, keep)
     sampled = cohort is not None and any(cohort != len(one.person.active) for one in runs)
@@ -265,8 +269,32 @@ def start_lyapunov(
     if not len(person.active):
         return [0.0] * len(runs)
     x0, solved = start_point(start, problem), _solve(problem, runs)
-    batches = [Batch(problem, [run], [solved[k]], x0, controls) for k, run in enumerate(runs)]
-    return start_psi(batches)
+    groups = _groups(runs)
+    batches = [
+        Batch(problem, [runs[k] for k in group], [solved[k] for k in group], x0, controls)
+        for group in groups
+    ]
+    found = dict(zip(itertools.chain(*groups), start_psi(batches), strict=True))
+    return [found[k] for k in range(len(runs))]
+
+
+@in_float64
+def models_by_round(
+    problem: Problem,
+    runs: Sequence[Run],
+    *,
+    rounds: int,
+    start: str | Array = "ones",
+    h0: str | Array = "zero",
+) -> Floats:
+    """x at the start and after each round, `[runs, 1 + rounds, *shape]`, of runs of one kind of
+    method of a linear model, in which all clients take part."""
+    for member in runs:
+        check_method(problem, member.person, member.method)
+    solved = _solve(problem, runs)
+    solutions = [solved[index] for index in range(len(runs))]
+    x0, controls = start_point(start, problem), start_controls(h0, problem)
+    return Batch(problem, runs, solutions, x0, controls).models(check_rounds(rounds))
 
 
 def _solve(problem: Problem, runs: Sequence[Run]) -> dict[int, Optimum]:

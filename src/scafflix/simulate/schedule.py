@@ -20,7 +20,7 @@ from scafflix.core.durable import Facts
 from scafflix.core.errors import ScafflixError
 from scafflix.core.store import disk_errors
 from scafflix.data.federation import Federation
-from scafflix.gradients import Exact, Gradient, Minibatch
+from scafflix.gradients import Exact, Gradient, Minibatch, Reduced
 from scafflix.problems.problem import Problem
 
 LARGEST_IN_MEMORY = 4 * 2**30  # bytes of client states
@@ -65,6 +65,11 @@ def check_schedule(
 
 def check_sampled(gradient: Gradient, h0: object) -> None:
     """Refuse what rounds of some of the clients, and networks, do not do."""
+    if isinstance(gradient, Reduced):
+        raise ScafflixError(
+            "Gradients of reduced variance have a memory at each client, and are for rounds of all "
+            "clients of a linear model; leave out reduced."
+        )
     if not isinstance(gradient, Exact | Minibatch):
         raise ScafflixError(
             "Rounds of sampled clients take minibatch or exact gradients, without added noise."

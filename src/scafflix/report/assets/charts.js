@@ -59,6 +59,11 @@ function layout(xaxis, yaxis, extra = {}) {
   };
 }
 
+// the names of the lines above them
+function keyed() {
+  return { showlegend: true, legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" }, margin: { l: 56, r: 12, t: 30, b: 48 } };
+}
+
 function lineName(line) {
   return `${line.method}, α = ${line.alpha}`;
 }
@@ -217,7 +222,7 @@ function sorted(view, kinds, columns) {
     layout: layout(
       axis("share of clients, from the worst off", { tickformat: ".0%", range: [-0.02, 1.02] }),
       axis(view.scoreTitle, percentAxis(view.problem)),
-      { showlegend: true, legend: { orientation: "h", y: 1.12, x: 0 }, margin: { l: 56, r: 12, t: 30, b: 48 } },
+      keyed(),
     ),
   };
 }
@@ -270,6 +275,97 @@ function histogram(values, colour, title) {
     }],
     layout: layout(
       axis(title + (logarithmic ? " (log scale)" : ""), extra), axis("clients", Math.max(...counts) < 8 ? { dtick: 1 } : {}), { bargap: 0, margin: { l: 44, r: 14, t: 8, b: 44 } },
+    ),
+  };
+}
+
+// from the worst off: what taking part saves the clients of their loss
+function apart(view, saved) {
+  const traces = Object.entries(saved).map(([kind, values]) => {
+    const order = values.map((value, k) => [value, view.table.client[k]]).filter(([value]) => value !== null);
+    order.sort((a, b) => a[0] - b[0]);
+    return {
+      x: order.map((_, k) => (k + 0.5) / order.length), y: order.map(([value]) => value), text: order.map(([, name]) => name),
+      name: KINDS[kind], mode: order.length > 60 ? "lines" : "lines+markers",
+      line: { color: css(`--${kind}`), width: 2 }, marker: { size: 5 },
+      hovertemplate: "%{text}: %{y:+.3~g}<extra>%{fullData.name}</extra>",
+    };
+  });
+  return {
+    data: traces,
+    layout: layout(
+      axis("share of clients, from the worst off", { tickformat: ".0%", range: [-0.02, 1.02] }),
+      axis(`${view.line.alone.part} loss saved<br>(below zero: worse off than alone)`),
+      { ...keyed(), shapes: [level(0)] },
+    ),
+  };
+}
+
+function level(y) {
+  return { type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { color: css("--muted"), width: 1 } };
+}
+
+function alphas(view) {
+  const grid = view.line.curves.alpha, last = grid.length - 1;
+  const counts = grid.map(() => 0);
+  for (const alpha of view.table.alpha) counts[Math.round(alpha * last)] += 1;
+  return {
+    data: [{
+      type: "bar", x: grid, y: counts, width: 1 / last, marker: { color: css("--personal"), line: { width: 1, color: css("--card") } },
+      hovertemplate: "%{y} clients: α = %{x}<extra></extra>",
+    }],
+    layout: layout(
+      axis("αᵢ (0: own model, 1: global model)", { range: [-0.04, 1.04] }),
+      axis("clients", Math.max(...counts) < 8 ? { dtick: 1 } : {}), { bargap: 0 },
+    ),
+  };
+}
+
+function expectations(view, saved) {
+  const { table, choice } = view, expected = table.expected_gain;
+  const known = saved.map((_, k) => k).filter((k) => saved[k] !== null && expected[k] !== null);
+  const [low, high] = known.reduce(([a, b], k) => [Math.min(a, expected[k]), Math.max(b, expected[k])], [0, 0]);
+  const picked = known.filter((k) => k === choice.client);
+  const points = (places, marker) => ({
+    x: places.map((k) => expected[k]), y: places.map((k) => saved[k]), text: places.map((k) => table.client[k]), mode: "markers", marker,
+    hovertemplate: "%{text}: expected %{x:.3~g}, found %{y:.3~g}<extra></extra>",
+  });
+  const equal = { type: "line", x0: low, y0: low, x1: high, y1: high, line: { color: css("--muted"), width: 1, dash: "dash" } };
+  return {
+    data: [
+      points(known, { size: 7, opacity: 0.7, color: known.map((k) => css(saved[k] < 0 ? "--bad" : "--personal")) }),
+      points(picked, { size: 14, symbol: "circle-open", color: css("--ink"), line: { width: 2 } }),
+    ],
+    layout: layout(axis("expected"), axis(`found on ${view.line.alone.part} examples`), { shapes: [level(0), equal] }),
+  };
+}
+
+function between(grid, values, x) {
+  const k = Math.min(Math.floor(x * (grid.length - 1)), grid.length - 2);
+  return values[k] + ((x - grid[k]) / (grid[k + 1] - grid[k])) * (values[k + 1] - values[k]);
+}
+
+function clientCurve(view) {
+  const { table, choice } = view, { alpha, own, expected } = view.line.curves, k = choice.client;
+  const draw = (values, name, style) => ({
+    x: alpha, y: values, name, mode: "lines", line: style, hovertemplate: "%{y:+.3~g} at α = %{x}<extra>%{fullData.name}</extra>",
+  });
+  const traces = [];
+  if (expected[k][0] !== null) {
+    traces.push(draw(expected[k], "went by", { color: css("--personal"), width: 2.5 }));
+  }
+  if (own[k][0] !== null) traces.push(draw(own[k], "own evidence", { color: css("--local"), width: 2, dash: "dash" }));
+  traces.push({
+    x: [table.alpha[k]], y: [expected[k][0] === null ? 0 : between(alpha, expected[k], table.alpha[k])], name: "chosen α", mode: "markers",
+    marker: { size: 12, color: css("--personal"), line: { width: 2, color: css("--card") } },
+    hovertemplate: "%{y:+.3~g} at α = %{x}<extra>%{fullData.name}</extra>",
+  });
+  return {
+    data: traces,
+    layout: layout(
+      axis("α (0: own model, 1: global model)", { range: [-0.02, 1.02] }),
+      axis("expected loss beyond<br>its own model’s"),
+      { ...keyed(), shapes: [level(0)] },
     ),
   };
 }

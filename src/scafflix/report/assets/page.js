@@ -2,6 +2,14 @@
 "use strict";
 
 const ROWS = 200; // of the table of clients before more are asked for
+const LEAST = "It takes the least point of the solid curve among those at which the dashed one is not above zero.";
+// what a rule for α goes by, and what a client takes, seen on its curve
+const RULES = {
+  loo: ["leave-one-out", LEAST],
+  validation: ["validation examples", LEAST],
+  "james-stein": ["the noise of the client’s own model", "It takes the least point of the curve, by a formula."],
+  common: ["the mean curve, one α for all", "All take the least point of the mean curve, whatever it does to whom."],
+};
 const $ = (id) => document.getElementById(id);
 
 async function unpacked(id) {
@@ -73,7 +81,7 @@ class Page {
     const metric = Object.keys(problem.metrics)[0];
     Object.assign(this.choice, {
       problem: number, metric, yscale: problem.rising || metric === "objective" ? "linear" : "log",
-      level: problem.level, line: mine[problem.best],
+      level: problem.level, line: mine[problem.best], client: 0,
       alphaScale: Math.min(...mine.map((line) => line.at ?? 1).filter((at) => at > 0)) < 0.05 ? "log" : "linear",
     });
     this.all();
@@ -166,6 +174,8 @@ class Page {
       acceleration: problem.levels.length > 0 && alphas.size > 1,
       theory: all.some((line) => line.y.lyapunov && line.ran > 0),
       clients: "client" in table,
+      alone: all.some((line) => line.alone),
+      alpha: all.some((line) => line.chosen),
       constants: "gamma" in table,
       cost: alphas.size > 1 && all.some((line) => line.scores.personal),
       optima: "local_grad_norm" in table || "local_steps" in table,
@@ -218,15 +228,21 @@ class Page {
   }
 
   gain(view) {
-    const [alone, mixed] = [this.columnOf(view, "local"), this.columnOf(view, "personal")];
-    if (!alone || !mixed) return null;
-    return mixed.map((value, k) => (value === null || alone[k] === null ? null : value - alone[k]));
+    return less(this.columnOf(view, "personal"), this.columnOf(view, "local"));
+  }
+
+  // the held-out loss that each client has less with a model of this kind than with its own
+  saved(view, kind) {
+    const { table, line } = view, part = line.alone?.part;
+    return less(table[`${part}_loss_local`], table[`${part}_loss_${kind}`]);
   }
 
   details() {
     const view = this.view, { line, table, problem } = view;
     this.clients(view);
     this.table();
+    this.alone(view);
+    this.alpha(view);
     this.constants(view);
     this.optima(view);
     this.run(view);
@@ -238,12 +254,16 @@ class Page {
     $("cost-words").textContent = parts.join(" ");
   }
 
+  whose(view) {
+    const { line, all } = view;
+    const words = `${lineName(line)}${all.length > 1 ? " (chosen above)" : ""}, seed ${line.seeds[0]}.`;
+    return line.clients ? words : `${words} The numbers of its clients are left out to keep this page small; make a page of this run alone.`;
+  }
+
   clients(view) {
     const kinds = Object.keys(KINDS).filter((kind) => this.columnOf(view, kind)?.some((value) => value !== null));
     const columns = Object.fromEntries(kinds.map((kind) => [kind, this.columnOf(view, kind)]));
-    const none = view.line.clients === null;
-    const words = [`${lineName(view.line)}${view.all.length > 1 ? " (chosen above)" : ""}, seed ${view.line.seeds[0]}.`];
-    if (none) words.push("The numbers of its clients are left out to keep this page small; make a page of this run alone.");
+    const none = view.line.clients === null, words = [this.whose(view)];
     const gain = this.gain(view);
     if (gain) {
       const known = gain.filter((value) => value !== null), sign = isShare(view.problem) ? 1 : -1;
@@ -306,6 +326,59 @@ class Page {
     $("table-more").setAttribute("aria-live", "polite");
   }
 
+  alone(view) {
+    if ($("alone").hidden) return;
+    const { alone } = view.line, words = [this.whose(view)];
+    const saved = {};
+    for (const kind of alone ? ["personal", "global"] : []) {
+      const { hurt, share_hurt, harm } = alone[kind], values = this.saved(view, kind);
+      if (values) saved[kind] = values;
+      const most = values && hurt ? ` and ${number(-least(values))} at most` : "";
+      const much = hurt ? `: by ${number(harm)} on average${most}` : "";
+      words.push(`With the ${KINDS[kind]} model, ${hurt} of ${alone.clients} clients (${Math.round(100 * share_hurt)} %) have a larger ${alone.part} loss than with their own${much}.`);
+    }
+    if (!alone) words.push("Nothing was held out, or the clients’ own models are not known.");
+    $("alone-words").textContent = words.join(" ");
+    const empty = { data: [], empty: view.line.clients ? "Not known of this run." : "left out" };
+    this.draw("alone-chart", Object.keys(saved).length ? apart(view, saved) : empty, "loss saved by taking part, clients sorted");
+  }
+
+  alpha(view) {
+    if ($("alpha").hidden) return;
+    const { chosen, curves, alone } = view.line, words = [this.whose(view)];
+    if (chosen) {
+      words.push(`α = 0 is a client’s own model, 1 the global one. Chosen once the global model was there, by the rule ${chosen.rule}: ${RULES[chosen.rule][0]}.`);
+      words.push(`Expected to save ${number(chosen.expected_gain)} of the loss on average${alone ? `; found on ${alone.part} examples: ${number(alone.personal.gain)}` : ""}.`);
+      for (const [note, count] of Object.entries(chosen.notes ?? {})) words.push(`${count} had ${note}.`);
+    } else words.push("Its α was given, not chosen.");
+    $("alpha-words").textContent = words.join(" ");
+    $("alpha-charts").hidden = !curves;
+    if (!curves) return;
+    const many = curves.own.length, all = view.table.client.length;
+    const names = view.table.client.slice(0, many).map((name, k) => [k, name]);
+    const few = many < all ? [make("small", {}, `the first ${many} of ${all.toLocaleString("en")} clients`)] : [];
+    $("alpha-controls").replaceChildren(
+      picker("Curve of", "client", names, this.choice.client, (value) => this.choose({ client: Number(value) }, "curve")), ...few,
+    );
+    this.draw("alphas-chart", alphas(view), "distribution of alpha over clients");
+    this.curve();
+  }
+
+  // of the client that the reader picked
+  curve() {
+    const view = this.view, { table, line } = view, k = view.choice.client;
+    const saved = this.saved(view, "personal");
+    $("expectations").hidden = !saved;
+    if (saved) this.draw("expectations-chart", expectations(view, saved), "loss saved by each client, expected and found");
+    const known = saved && saved[k] !== null;
+    const found = known ? `, and ${saved[k] < 0 ? "lost" : "saved"} ${number(Math.abs(saved[k]))} on its ${line.alone.part} examples` : "";
+    const words = [`${table.client[k]}: α = ${number(table.alpha[k])}, expected to save ${number(table.expected_gain[k])} of its loss${found}.`];
+    if (table.alpha_note[k]) words.push(`It had ${table.alpha_note[k]}.`);
+    words.push(RULES[line.chosen.rule][1]);
+    $("curve-words").textContent = words.join(" ");
+    this.draw("curve-chart", clientCurve(view), `loss that ${table.client[k]} expects at every alpha`);
+  }
+
   // a figure that is to be drawn once all of its neighbours have their places
   figure(place, id, title, note, made, label) {
     const words = make("figcaption", {}, `${title} `, make("small", {}, note));
@@ -324,7 +397,7 @@ class Page {
     const place = $("constants-charts"), { table } = view, colour = this.colour(view.line.method);
     place.replaceChildren();
     const titles = { gamma: ["Stepsizes γᵢ", "γᵢ"], L: ["Smoothness Lᵢ", "Lᵢ"], kappa: ["Condition numbers κᵢ", "κᵢ"] };
-    if (table.alpha && new Set(table.alpha).size > 1) titles.alpha = ["Personalization αᵢ", "αᵢ"];
+    if (table.alpha && !view.line.chosen && new Set(table.alpha).size > 1) titles.alpha = ["Personalization αᵢ", "αᵢ"];
     const names = Object.keys(titles).filter((name) => table[name]);
     const draws = names.map((name) => this.small(place, `constant-${name}`, titles[name][0], table[name], colour, titles[name][1]));
     draws.forEach((draw) => draw());
@@ -370,6 +443,15 @@ class Page {
 
 function mean(values) {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
+}
+
+function least(values) {
+  return values.reduce((low, value) => (value !== null && value < low ? value : low), Infinity);
+}
+
+function less(one, other) {
+  if (!one || !other) return null;
+  return one.map((value, k) => (value === null || other[k] === null ? null : value - other[k]));
 }
 
 function median(values) {

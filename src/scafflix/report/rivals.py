@@ -1,0 +1,124 @@
+"""Rivals in personalization: how the clients fare with each, and at what cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scafflix.record import Record
+from scafflix.report.figures import Picture
+from scafflix.report.table import Table
+from scafflix.runs.reproduction import Line, Panel, Setting, in_words
+
+
+def table(panel: Panel) -> Table:
+    """What clients take home, on test data; means over divisions or seeds, ± their standard error.
+
+    The mean, the 10th percentile and the worst client are of accuracies; a client is hurt if its
+    loss is larger than alone.
+    """
+    rows = [_row("alone", "", panel.lines[0], "local")]
+    rows += [_row(line.label, chosen(line), line, "personal") for line in panel.lines]
+    header = ("", "chosen", "loss", "mean", "p10", "worst", "hurt", "rounds", "MB")
+    title = f"{panel.title}: test loss and accuracy in % over clients"
+    return Table(title, header, rows)
+
+
+def _row(label: str, setting: str, line: Line, kind: str) -> tuple[str, ...]:
+    records = line.records
+    scores = [100 * _known(record, f"test_{kind}") for record in records]
+    losses = np.array([_known(record, f"test_loss_{kind}").mean() for record in records])
+    hurt = np.mean([_hurt(record, kind) for record in records])
+    means = np.array([one.mean() for one in scores])
+    alone = kind == "local"
+    rounds = np.mean([r.summary["rounds"] + r.summary["warmup_rounds"] for r in records])
+    sent = np.mean([(r.metrics["bits_up"][-1] + r.metrics["bits_down"][-1]) / 8e6 for r in records])
+    return (
+        label,
+        setting,
+        f"{losses.mean():.4f} ± {_error(losses):.4f}",
+        f"{means.mean():.1f} ± {_error(means):.1f}",
+        f"{np.mean([np.percentile(one, 10) for one in scores]):.1f}",
+        f"{np.mean([one.min() for one in scores]):.1f}",
+        "" if alone else f"{100 * hurt:.0f} %",
+        "0" if alone else f"{rounds:g}",
+        "0" if alone else f"{sent:.3g}",
+    )
+
+
+def chosen(line: Line) -> str:
+    """The settings that validation data chose, the most frequent one with how often."""
+    words = [_brief(setting) for setting in line.chosen]
+    most = max(dict.fromkeys(words), key=words.count)
+    often = f" ({words.count(most)} of {len(words)})" if len(set(words)) > 1 else ""
+    return f"{most}{often}"
+
+
+def _brief(setting: Setting) -> str:
+    """Without what is left to theory and the name of the method.
+
+    >>> _brief({"method": "ditto:pull=0.1", "stepsize": "auto"})
+    'pull=0.1'
+    """
+    options = str(setting.get("method", "")).partition(":")[2]
+    rest = {name: value for name, value in setting.items() if name != "method" and value != "auto"}
+    return ", ".join(filter(None, [options, in_words(rest)]))
+
+
+def _known(record: Record, column: str) -> NDArray[np.float64]:
+    values = record.clients[column]
+    return values[np.isfinite(values)]
+
+
+def _hurt(record: Record, kind: str) -> float:
+    """The share of clients whose loss is larger than alone."""
+    mine, alone = (record.clients[f"test_loss_{one}"] for one in (kind, "local"))
+    known = np.isfinite(mine) & np.isfinite(alone)
+    return float(np.mean(mine[known] > alone[known]))
+
+
+def _error(values: NDArray[np.float64]) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def figure(panels: Sequence[Panel]) -> Picture:
+    """The mean test loss of what clients take home, a dot a method; the line is alone."""
+    height = 0.8 + 0.28 * max(len(panel.lines) for panel in panels)
+    made = Picture(figsize=(4.6 * len(panels), height), layout="constrained")
+    grid = made.subplots(1, len(panels), squeeze=False)[0]
+    for axes, panel in zip(grid, panels, strict=True):
+        for place, line in enumerate(reversed(panel.lines)):
+            losses = np.array([_known(r, "test_loss_personal").mean() for r in line.records])
+            ours = line.label.startswith("Scafflix")
+            colour = "tab:blue" if ours else "0.35"
+            axes.errorbar(losses.mean(), place, xerr=_error(losses), fmt="o", color=colour)
+        alone = np.mean([_known(r, "test_loss_local").mean() for r in panel.lines[0].records])
+        axes.axvline(float(alone), color="0.6", lw=1, ls="--")
+        axes.set_yticks(range(len(panel.lines)), [line.label for line in reversed(panel.lines)])
+        axes.set_title(panel.title)
+        axes.set_xlabel("mean test loss over clients (dashed: alone)")
+        axes.grid(visible=True, axis="x", alpha=0.3)
+    return made
+
+
+def write(panels: Sequence[Panel], folder: Path, name: str) -> None:
+    """The tables in Markdown; what was tried and chosen, in JSON."""
+    text = "\n\n".join(table(panel).markdown for panel in panels)
+    (folder / f"{name}.md").write_text(text + "\n")
+    runs: list[dict[str, Any]] = [
+        {
+            "panel": panel.title,
+            "line": line.label,
+            "chosen": line.chosen,
+            "tried": [(one.setting, one.cell.loss) for one in panel.tried[line.label]],
+            "config": dict(line.records[0].config),
+        }
+        for panel in panels
+        for line in panel.lines
+    ]
+    (folder / f"{name}_runs.json").write_text(json.dumps(runs, indent=1) + "\n")

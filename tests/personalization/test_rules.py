@@ -1,0 +1,248 @@
+"""Rules for alpha against refitting, formulas in NumPy, and what they promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import reference
+import scafflix as sx
+from cases import L2, Case, examples, problem
+from scafflix.personalization.rules import blending, james_stein, loo, validation
+from scafflix.personalization.rules.choosing import FEW_OF_ONE_CLASS, ONE_CLASS, choose, rule_for
+from scafflix.personalization.rules.contract import GRID, Decision, Evidence
+
+Floats = NDArray[np.float64]
+
+
+def global_model(case: Case) -> Floats:
+    """Somewhere that is no client's optimum."""
+    return np.asarray(case.person.points.mean(axis=0))
+
+
+def loss(kind: str, A: Floats, b: Floats, x: Floats) -> float:
+    """The mean loss of examples, without regularization."""
+    return reference.FUNCTIONS[kind](A, b, 0.0).value(x)
+
+
+def refitted(kind: str, case: Case, client: int, x: Floats) -> Floats:
+    """The client's curve by fitting its model again without each of its examples."""
+    A, b = examples(kind)[client]
+    curve = np.zeros(len(GRID))
+    for j in range(len(b)):
+        rest = np.arange(len(b)) != j
+        fit = reference.FUNCTIONS[kind](A[rest], b[rest], L2)
+        without = reference.minimizer(fit, case.problem.shape)
+        for k, alpha in enumerate(GRID):
+            at = alpha * x + (1 - alpha) * without
+            curve[k] += loss(kind, A[[j]], b[[j]], at) / len(b)
+    return curve
+
+
+def test_leave_one_out_is_close_to_refitting_and_exact_for_least_squares(case: Case) -> None:
+    kind, x = case.problem.model.name, global_model(case)
+    found = loo.evidence(case.problem, case.person.points, x, share=0.0)
+    tolerance = 1e-6 if kind == "linear" else 0.05
+    for client in (0, 1):
+        expected = refitted(kind, case, client, x)
+        np.testing.assert_allclose(found.curves[client], expected, rtol=tolerance)
+    assert found.weight.tolist() == [9, 14, 23, 7, 31]
+
+
+def test_at_alpha_1_who_took_no_part_sees_the_loss_of_x_on_its_examples(case: Case) -> None:
+    x = global_model(case)
+    found = loo.evidence(case.problem, case.person.points, x, share=0.0).curves[:, -1]
+    kind = case.problem.model.name
+    np.testing.assert_allclose(found, [loss(kind, A, b, x) for A, b in examples(kind)])
+
+
+def test_alone_there_is_nothing_to_gain_from_x_which_is_the_clients_own_model(case: Case) -> None:
+    """Leaving an example out of x_i* and not out of the same x would promise a gain."""
+    alone = case.problem.take(np.array([4]))
+    star = case.person.points[4]
+    (curve,) = loo.evidence(alone, star[None], star).curves
+    np.testing.assert_allclose(curve, curve[0], rtol=1e-12)
+
+
+def test_leaving_an_example_out_of_x_too_is_close_to_refitting() -> None:
+    """For two clients with the same features, whose Hessians are the same."""
+    A, b = examples("linear")[1]
+    fed = sx.data.from_clients({"a": (A, b), "b": (A, -b)})
+    both = sx.Problem(fed, sx.models.linear(), L2)
+    stars = sx.personalize(both, 1).points
+    x = stars.mean(axis=0)
+    curve = loo.evidence(both, stars, x).curves[0]
+    losses = []
+    for j in range(len(b)):
+        rest = np.arange(len(b)) != j
+        f, g = reference.linear(A[rest], b[rest], L2), reference.linear(A, -b, L2)
+        shared = reference.Function(
+            lambda x, f=f, g=g: f.value(x) + g.value(x),
+            lambda x, f=f, g=g: f.gradient(x) + g.gradient(x),
+        )
+        losses.append(loss("linear", A[[j]], b[[j]], reference.minimizer(shared, both.shape)))
+    assert curve[-1] == pytest.approx(np.mean(losses), rel=0.05)
+
+
+def test_james_stein_is_the_formula(logistic_case: Case) -> None:
+    x, stars = global_model(logistic_case), logistic_case.person.points
+    found = james_stein.evidence(logistic_case.problem, stars, x)
+    assert found.alpha is not None
+    for i, (A, b) in enumerate(examples("logistic")):
+        q = 1 / (1 + np.exp(b * (A @ stars[i])))
+        g = -(b * q)[:, None] * A + L2 * stars[i]
+        H = (A.T * (q * (1 - q))) @ A / len(b) + L2 * np.eye(A.shape[1])
+        V = np.trace(np.linalg.solve(H, g.T @ g / len(b))) / len(b)
+        D = (x - stars[i]) @ H @ (x - stars[i])
+        assert found.alpha[i] == pytest.approx(min(1, V / D))
+        assert found.curves[i, 0] == pytest.approx(V / 2)
+
+
+def evidence(curves: object, weight: object) -> Evidence:
+    return Evidence(np.asarray(curves, float), np.asarray(weight, float))
+
+
+def blended(given: Evidence) -> Decision:
+    return blending.blended_with(given, blending.told(given))
+
+
+def bowl(least: float) -> Floats:
+    return (GRID - least) ** 2
+
+
+def test_the_blend_weighs_a_clients_own_curve_by_its_examples() -> None:
+    """Two parabolas and their mean: the least point is a weighted mean of their least points."""
+    made = blended(evidence([bowl(0.2), bowl(0.8)], [100, 100]))
+    np.testing.assert_allclose(made.alpha, [0.35, 0.65])
+    made = blended(evidence([bowl(0.2), bowl(0.8)], [1e6, 1e6]))
+    np.testing.assert_allclose(made.alpha, [0.2, 0.8])
+
+
+def test_the_mean_curve_is_read_for_a_clients_own_number_of_examples() -> None:
+    """Of (1/2) (alpha^2 B + (1 - alpha)^2 v/n) the least point is v/(v + n B)."""
+    B, v = 0.3, 9.0
+
+    def curve(n: float) -> Floats:
+        return 0.5 * (GRID**2 * B + (1 - GRID) ** 2 * v / n)
+
+    others = blending.told(evidence([curve(20), curve(60), curve(30)], [20, 60, 30]))
+    for n in (3, 15, 90, 1000):
+        expected = curve(n) - curve(n)[0]
+        np.testing.assert_allclose(blending.for_size(others, np.array([n]))[0], expected)
+
+
+def test_the_blend_needs_only_sums_over_the_others() -> None:
+    given = evidence([bowl(0.2), bowl(0.8), bowl(0.6)], [10, 20, 30])
+    alone = Evidence(given.curves[1:2], given.weight[1:2])
+    made = blending.blended_with(alone, blending.told(given))
+    assert made.alpha[0] == blended(given).alpha[1]
+
+
+def test_nobody_takes_what_its_own_evidence_calls_worse_than_its_own_model() -> None:
+    random = np.random.default_rng(0)
+    given = evidence(
+        random.normal(size=(200, len(GRID))).cumsum(axis=1), random.integers(1, 400, 200)
+    )
+    made = blended(given)
+    taken = given.curves[np.arange(200), np.rint(20 * made.alpha).astype(int)]
+    assert (taken <= given.curves[:, 0]).all()
+    assert 0 < (made.alpha > 0).mean() < 1
+
+
+def test_who_knows_nothing_takes_what_the_others_say_and_nobody_then_moves() -> None:
+    unknown = np.full(len(GRID), np.nan)
+    made = blended(evidence([bowl(0.4), bowl(0.6), unknown], [50, 50, 50]))
+    assert made.alpha[2] == pytest.approx(0.5)
+    assert blended(evidence([unknown, unknown], [1, 1])).alpha.tolist() == [0, 0]
+
+
+def test_the_common_rule_gives_all_the_least_point_of_the_mean() -> None:
+    given = evidence([bowl(0.2), bowl(0.8), bowl(0.5)], [1, 1000, 1])
+    made = blending.pooled(given, blending.told(given))
+    np.testing.assert_allclose(made.alpha, 0.5)
+
+
+def held_out() -> sx.data.Federation:
+    """Three clients, one of them without validation examples, one with a single class."""
+    random = np.random.default_rng(3)
+    features = random.normal(size=(61, 4))
+    labels = (features[:, 0] + random.normal(size=61) > 0).astype(int)
+    owner = np.repeat(["a", "b", "c"], [30, 30, 1])
+    labels[30:60] = 1
+    return sx.data.from_arrays(features, labels, owner, validation=0.4)
+
+
+def test_the_validation_rule_is_the_loss_on_the_validation_part() -> None:
+    fed = held_out()
+    small = sx.Problem(fed, sx.models.logistic(), l2=0.1)
+    stars, x = sx.personalize(small, 1).points, np.full(4, 0.2)
+    found = validation.evidence(small, stars, x)
+    part = fed.parts["validation"]
+    A, b = part.features[:12], np.where(part.labels[:12] == 1, 1.0, -1.0)
+    expected = [loss("logistic", A, b, a * x + (1 - a) * stars[0]) for a in GRID]
+    np.testing.assert_allclose(found.curves[0], expected)
+    assert found.known.tolist() == [True, True, False]
+
+
+def test_a_client_with_one_example_or_one_class_is_named_in_one_warning() -> None:
+    small = sx.Problem(held_out(), sx.models.logistic(), l2=0.1)
+    stars = sx.personalize(small, 1).points
+    with pytest.warns(sx.ScafflixWarning, match="of 3 clients") as said:
+        made = choose(small, "loo", stars, np.full(4, 0.2))
+    assert len(said) == 1
+    assert made.note[0] == ""
+    assert made.note[1] == FEW_OF_ONE_CLASS
+    assert made.note[2].startswith("too few examples")
+    assert "c) had too few" in str(said[0].message)
+
+
+def test_many_examples_of_one_class_are_evidence_and_a_few_are_none() -> None:
+    random = np.random.default_rng(1)
+    features = random.normal(size=(90, 4))
+    labels = (features[:, 0] > 0).astype(int)
+    labels[30:] = 1
+    fed = sx.data.from_arrays(features, labels, np.repeat(["both", "few", "many"], [30, 29, 31]))
+    small = sx.Problem(fed, sx.models.logistic(), l2=0.1)
+    with pytest.warns(sx.ScafflixWarning):
+        made = choose(small, "loo", sx.personalize(small, 1).points, np.full(4, 0.2))
+    assert made.note.tolist() == ["", FEW_OF_ONE_CLASS, ONE_CLASS]
+    assert np.isfinite(made.own).all(axis=1).tolist() == [True, False, True]
+
+
+def test_the_expected_gain_is_what_the_curve_falls_by() -> None:
+    case = problem("logistic")
+    person = sx.personalize(case, 1.0)
+    made = choose(case, "loo", person.points, person.points.mean(axis=0))
+    place = np.rint(20 * made.alpha).astype(int)
+    np.testing.assert_allclose(made.gain, -made.expected[np.arange(case.n), place])
+    assert (made.gain >= 0).all()
+
+
+def test_auto_is_leave_one_out_and_for_networks_the_validation_part() -> None:
+    fed = held_out()
+    assert rule_for("auto", sx.Problem(fed, sx.models.logistic())).name == "loo"
+    network = sx.Problem(fed, sx.models.dense(features=4, classes=2, hidden=()))
+    assert rule_for("auto", network).name == "validation"
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [("loo", "Hessian of a linear model"), ("james-stein", "Hessian"), ("common", "held out")],
+)
+def test_a_rule_that_cannot_serve_a_network_says_so(word: str, says: str) -> None:
+    fed = held_out()
+    bare = sx.data.from_arrays(fed.train.features, fed.train.labels, 2)
+    network = sx.Problem(bare, sx.models.dense(features=4, classes=2, hidden=()))
+    with pytest.raises(sx.ScafflixError, match=says):
+        rule_for(word, network)
+
+
+def test_a_hessian_that_does_not_fit_is_refused_and_auto_takes_validation_instead() -> None:
+    random = np.random.default_rng(0)
+    wide = {"features": random.normal(size=(20, 2100)), "labels": np.arange(20) % 2, "clients": 2}
+    small = sx.Problem(sx.data.from_arrays(**wide), sx.models.logistic())
+    with pytest.raises(sx.ScafflixError, match="2100 x 2100"):
+        rule_for("auto", small)
+    with_part = sx.data.from_arrays(**wide, validation=0.3)
+    assert rule_for("auto", sx.Problem(with_part, sx.models.logistic())).name == "validation"

@@ -1,0 +1,103 @@
+"""Rivals in personalization: settings chosen on validation data, for each division anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scafflix.core.checkpoint import Checkpoints, Often
+from scafflix.report import rivals
+from scafflix.runs import reproduction
+from scafflix.runs.config import Scale
+from scafflix.runs.reproduction import Panel, _plans, reproduce
+from scafflix.runs.runner import figure_settings
+
+DATA = {
+    "common": {
+        "data": "iris",
+        "clients": 3,
+        "split": "shuffled",
+        "model": "softmax",
+        "l2": 0.01,
+        "test": 0.2,
+        "validation": 0.2,
+        "alpha": 1.0,
+        "by": "loss",
+        "seeds": 1,
+    },
+    "smoke": {"rounds": 3, "tuning_rounds": 3, "divisions": 2},
+}
+PULLS = ("ditto:pull=0.01", "ditto:pull=1")
+FIGURE = {
+    "panels": [{"title": "Iris", "on": "iris", "compares": "convex"}],
+    "lines": {
+        "convex": [
+            {"label": "Ditto", "method": "ditto", "tries": [{"method": one} for one in PULLS]},
+            {"label": "Scafflix", "method": "scafflix", "tries": [{"alpha": 0.5}]},
+        ]
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def panel(tmp_path_factory: pytest.TempPathFactory) -> Panel:
+    settings: dict[str, Any] = {"rivals": FIGURE, "iris": DATA}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCAFFLIX_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(reproduction, "figure_settings", settings.__getitem__)
+        place = Checkpoints(tmp_path_factory.mktemp("checkpoints"), Often(rounds=1))
+        (made,) = reproduce("rivals", Scale.smoke, checkpoints=place)
+    return made
+
+
+def test_each_division_has_the_setting_with_the_least_validation_loss(panel: Panel) -> None:
+    ditto, scafflix = panel.lines
+    tried = panel.tried["Ditto"]
+    for division, record in enumerate(ditto.records):
+        mine = tried[4 * division : 4 * division + 2]  # each is told with its finalists
+        least = min(mine, key=lambda trial: trial.cell.loss).setting
+        assert ditto.chosen[division] == least
+        assert record.config["method"] == least["method"]
+        assert record.config["data_seed"] == division
+        assert record.config["part"] == "test"
+    assert [record.config["alpha"] for record in scafflix.records] == [0.5, 0.5]
+
+
+def test_the_table_has_the_clients_of_every_division_and_the_models_alone(panel: Panel) -> None:
+    alone, ditto, _ = rivals.table(panel).rows
+    records = panel.lines[0].records
+    losses = [record.clients["test_loss_personal"].mean() for record in records]
+    error = np.std(losses, ddof=1) / np.sqrt(2)
+    assert ditto[2] == f"{np.mean(losses):.4f} ± {error:.4f}"
+    assert alone[0] == "alone"
+    assert alone[2].startswith(f"{np.mean([r.clients['test_loss_local'] for r in records]):.4f}")
+    worse = [r.clients["test_loss_personal"] > r.clients["test_loss_local"] for r in records]
+    assert ditto[6] == f"{100 * np.mean(worse):.0f} %"
+
+
+def test_the_picture_has_a_dot_for_each_method(panel: Panel, tmp_path: Path) -> None:
+    (axes,) = rivals.figure([panel]).axes
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["Scafflix", "Ditto"]
+    rivals.write([panel], tmp_path, "rivals")
+    assert (tmp_path / "rivals.md").read_text().startswith("**Iris: test loss and accuracy")
+
+
+@pytest.mark.parametrize("scale", Scale)
+def test_every_rival_has_the_same_budget(scale: Scale) -> None:
+    for _, tasks in _plans("rivals", scale, {}):
+        budgets = {task.label: len(task.tries) for task in tasks}
+        assert budgets.pop("Scafflix, alpha auto") <= 2  # it tries no setting of alpha
+        assert len(set(budgets.values())) == 1
+        assert len(budgets) >= 9
+
+
+def test_the_figure_names_every_personalizer() -> None:
+    lines = figure_settings("rivals")["lines"]
+    named = {line["method"] for kind in lines.values() for line in kind}
+    assert named == {
+        *("fedavg", "finetuning", "ditto", "mr_mtl", "l2gd", "pfedme", "apfl", "per_fedavg"),
+        *("fedper", "fedrep", "scafflix"),
+    }
