@@ -82,7 +82,7 @@ def test_clients_a_round_that_are_given_are_kept() -> None:
     tried = forecast(replace(CONFIG, cohort=4), CHEAP).tried
     assert {one.cohort for one in tried} == {4}
     sure = {read(one.method).name for one in tried if one.seconds is not None}
-    assert sure == {"five_gcs", "tamuna"}
+    assert sure == {"five_gcs", "tamuna", "compressed_scaffnew"}  # the last two are one
 
 
 def replace_costs(**changes: float) -> Costs:
