@@ -102,6 +102,7 @@ def figure(panels: Sequence[Panel]) -> Picture:
         axes.set_yticks(range(len(panel.lines)), [line.label for line in reversed(panel.lines)])
         axes.set_title(panel.title)
         axes.set_xlabel("mean test loss over clients (dashed: alone)")
+        axes.locator_params(axis="x", nbins=5)
         axes.grid(visible=True, axis="x", alpha=0.3)
     return made
 
