@@ -167,7 +167,9 @@ def chosen(clients: int = 30, **asked: Any) -> Record:
     curves[0] = np.nan
     evidence = Evidence(curves, record.clients["train_examples"].astype(float))
     note = np.where(evidence.known, "", choosing.LOO.ignorant)
-    made = choosing.choice("loo", evidence, blending.blended(evidence), note)
+    made = choosing.choice(
+        "loo", evidence, blending.blended_with(evidence, blending.told(evidence)), note
+    )
     local = random.gamma(4.0, 0.1, clients)
     table = {
         **record.clients,

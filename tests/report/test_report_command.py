@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import made
@@ -83,3 +84,11 @@ def test_runs_are_tracked_under_the_names_of_their_folders(runs: Path) -> None:
     call("track", str(runs / "both"), "--to", "tensorboard", "--where", str(runs / "board"))
     names = sorted(path.name for path in (runs / "board").iterdir())
     assert names == ["both-runs-alpha-0.5", "both-runs-alpha-1.0"]
+
+
+def test_a_record_of_newcomers_has_nothing_to_report(tmp_path: Path) -> None:
+    one = made.numbers(alpha=1.0)
+    without = {name: one.metrics[name][:1] for name in ("round", "iterations", "local_steps")}
+    replace(one, metrics=without, summary={**one.summary, "rounds": 0}).save(tmp_path / "new")
+    with pytest.raises(ScafflixError, match="A record of newcomers has no rounds to report"):
+        call("report", str(tmp_path / "new"), "--out", str(tmp_path / "page.html"))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scafflix.core.errors import ScafflixError
 from scafflix.record import COUNTS, Columns, Record
 from scafflix.report.command import command
 from scafflix.report.curves import Family, Floats, alpha_label
@@ -59,7 +60,12 @@ def content(found: Sequence[Family], target: float | None) -> dict[str, Any]:
 def main_metric(family: Family) -> str:
     """What a run is judged by: the gap, else what the clients' models score, else the objective."""
     names = ("objective_gap", "test_personal", "validation_personal", "objective")
-    return next(name for name in names if name in family.records[0].metrics)
+    found = [name for name in names if name in family.records[0].metrics]
+    if not found:
+        raise ScafflixError(
+            "A record of newcomers has no rounds to report; its clients.jsonl has what they got."
+        )
+    return found[0]
 
 
 def best(mine: Sequence[Family]) -> Family:
