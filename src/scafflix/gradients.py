@@ -162,8 +162,13 @@ class Reduced:
 
     def planned(self, counts: NDArray[np.int64]) -> Reduced:
         """With the q_i of clients that have so many examples."""
-        q = np.minimum(1.0, self.size / counts) if self.q is None else self.q
-        return replace(self, q=np.broadcast_to(np.asarray(q, float), counts.shape))
+        q = np.asarray(np.minimum(1.0, self.size / counts) if self.q is None else self.q, float)
+        if q.shape not in ((), counts.shape):
+            raise ScafflixError(
+                f"q has the shape {q.shape}; give one number, or one for each of the "
+                f"{len(counts)} clients that take part."
+            )
+        return replace(self, q=np.broadcast_to(q, counts.shape))
 
     def remember(self, losses: Losses, x: Array) -> Memory:
         return Memory(x, losses.gradients(x))

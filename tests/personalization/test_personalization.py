@@ -137,7 +137,7 @@ def test_a_file_of_anything_but_alphas_is_refused(
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path):
-        with pytest.raises(sx.ScafflixError, match="must be a number between 0 and 1, or a text"):
+        with pytest.raises(sx.ScafflixError, match="must be a number between 0 and 1, a rule"):
             read_alpha(path, N)
 
 

@@ -162,14 +162,14 @@ def test_a_convex_models_test_data_are_evaluated_only_for_the_winners(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns: list[str] = []
-    table = recording._linear_scores
+    table = recording.linear_scores
 
     def spy(*arguments: Any) -> Any:
         made = table(*arguments)
         columns.extend(made)
         return made
 
-    monkeypatch.setattr(recording, "_linear_scores", spy)
+    monkeypatch.setattr(recording, "linear_scores", spy)
     monkeypatch.setattr(tuning, "best", refuse)
     with pytest.raises(AssertionError, match="computed again"):
         search(CONVEX, tmp_path)

@@ -146,6 +146,7 @@ def calls() -> dict[str, Call]:
     chosen |= {"sigma": 0.1, "rho": 0.9, "s": 2, "chi": 0.5}
     chosen |= {"inner": 2, "beta": 0.9, "weight": 0.4, "adapt": 0.5, "a": 0.1}
     chosen |= {"tuning_steps": 2, "tuning_stepsize": 0.1, "own": "output/*", "head_steps": 2}
+    chosen |= {"cohort": 2, "tau": 0.5}
     per_method = {
         name: Call(
             made,
@@ -206,6 +207,11 @@ def calls() -> dict[str, Call]:
         "Minibatch": Call(
             lambda size: sx.plan(problem, person, gradient=sx.gradients.Minibatch(size)),
             {"size": 2},
+            of_plan,
+        ),
+        "Reduced": Call(
+            lambda size, q: sx.plan(problem, person, gradient=sx.gradients.Reduced(size, q)),
+            {"size": 2, "q": 0.5},
             of_plan,
         ),
         "project": Call(
