@@ -33,7 +33,7 @@ def _row(label: str, setting: str, line: Line, kind: str) -> tuple[str, ...]:
     records = line.records
     scores = [100 * _known(record, f"test_{kind}") for record in records]
     losses = np.array([_known(record, f"test_loss_{kind}").mean() for record in records])
-    hurt = np.mean([_hurt(record, kind) for record in records])
+    hurt = np.mean([record.summary["taking_part"]["personal"]["share_hurt"] for record in records])
     means = np.array([one.mean() for one in scores])
     alone = kind == "local"
     rounds = np.mean([r.summary["rounds"] + r.summary["warmup_rounds"] for r in records])
@@ -73,13 +73,6 @@ def _brief(setting: Setting) -> str:
 def _known(record: Record, column: str) -> NDArray[np.float64]:
     values = record.clients[column]
     return values[np.isfinite(values)]
-
-
-def _hurt(record: Record, kind: str) -> float:
-    """The share of clients whose loss is larger than alone."""
-    mine, alone = (record.clients[f"test_loss_{one}"] for one in (kind, "local"))
-    known = np.isfinite(mine) & np.isfinite(alone)
-    return float(np.mean(mine[known] > alone[known]))
 
 
 def _error(values: NDArray[np.float64]) -> float:
