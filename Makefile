@@ -42,7 +42,8 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscop
 SLOW := tests/docs tests/federate tests/trust tests/test_wheel.py tests/test_guest.py \
   tests/cli/test_commands.py tests/cli/test_network_commands.py tests/cli/test_own_method.py \
   tests/models/test_networks.py tests/report/test_page_in_browser.py tests/runs \
-  tests/simulate/test_many_processes.py tests/simulate/test_cohorts.py
+  tests/simulate/test_many_processes.py tests/simulate/test_cohorts.py \
+  tests/simulate/test_torch_networks.py tests/estimators/test_checks.py
 
 test: lint types browser
 	$(PYTEST)

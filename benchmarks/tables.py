@@ -26,6 +26,12 @@ AMONG = (  # method, over another of ours, at most
     ("ditto", "fedavg", 2.2),
     ("apfl", "fedavg", 2.2),
 )
+MODULE = (  # a PyTorch module in our rounds, over another, at most
+    ("fedavg_module", "torch2", 1.05),
+    ("scafflix_module", "fedavg_module", 1.15),
+    ("fedavg_module", "flower", 1.0),
+    ("fedavg_module", "pfl2", 1.0),
+)
 EXTRA = 0.15  # the most that Scafflix may cost over FedAvg
 SHARE = 0.5  # of the matrix-product peak, for networks
 MEMORY = 1.2  # times the bytes that must be there
@@ -43,12 +49,18 @@ def best(peer: Results) -> float:
     return min(run["seconds"] for run in peer["runs"])
 
 
+def ours(peers: Results) -> str:
+    """What the peers of a workload are compared with."""
+    return OURS if OURS in peers else f"{OURS}_module"
+
+
 def ratios(workload: Results, name: str) -> list[float]:
     """A peer's time over ours, for each repetition, in which they ran one after the other."""
     peers = workload["peers"]
+    mine = peers[ours(peers)]["runs"]
     return [
-        theirs["seconds"] / ours["seconds"]
-        for theirs, ours in zip(peers[name]["runs"], peers[OURS]["runs"], strict=True)
+        theirs["seconds"] / own["seconds"]
+        for theirs, own in zip(peers[name]["runs"], mine, strict=True)
     ]
 
 
@@ -111,7 +123,7 @@ def workload(found: Results, limits: Results) -> str:
         last = peer["runs"][-1]
         rows.append([
             peer["label"], number(times[0]), number(times[len(times) // 2]),
-            number(best(peer) / best(found["peers"][OURS])),
+            number(best(peer) / best(found["peers"][ours(found["peers"])])),
             f"{number(min(mine))} to {number(max(mine))}",
             number(speed), f"{speed / limits['gigaflops']:.1%}", number(peer["start_seconds"]),
             f"{last['loss_before']:.2f} to {last['loss_after']:.2f}",
@@ -123,14 +135,14 @@ def bytes_moved(found: Results, limits: Results) -> str:
     """The share of the memory's speed that reading and writing states and examples takes."""
     if "scafflix" not in found["peers"]:
         return ""
-    ours = found["peers"]["scafflix"]
-    speed = found["client_bytes"] * found["recipe"]["cohort"] / best(ours) / 1e9
+    mine = found["peers"]["scafflix"]
+    speed = found["client_bytes"] * found["recipe"]["cohort"] / best(mine) / 1e9
     return (
         f"\n{found['clients']:,} clients, {found['recipe']['cohort']:,} a round, "
         f"{found['recipe']['steps']} steps of batch {found['recipe']['batch']}. Scafflix reads and "
         f"writes {number(found['client_bytes'] / 1e3)} kB of states and examples a client: "
         f"{number(speed)} GB/s, {speed / limits['bandwidth_gigabytes']:.1%} of the memory's. "
-        f"Resident: {ours['runs'][-1]['resident'] / 1e9:.2f} GB, with "
+        f"Resident: {mine['runs'][-1]['resident'] / 1e9:.2f} GB, with "
         f"{found['state_bytes'] / 1e9:.2f} GB of states (x_i\\* and h_i) and "
         f"{found['data_bytes'] / 1e9:.2f} GB of examples.\n"
     )
@@ -213,6 +225,13 @@ def targets(results: Results) -> str:
             times = best(peers[name]) / best(peers[other])
             what = f"methods: {peers[name]['label']} over {peers[other]['label']}, at most"
             add(what, number(most), number(times), times <= most)
+    for workload_name in ("cnn_module", "lstm_module"):
+        peers = results.get(workload_name, {}).get("peers", {})
+        for name, other, most in MODULE:
+            if {name, other} <= peers.keys():
+                times = best(peers[name]) / best(peers[other])
+                what = f"{workload_name}: {peers[name]['label']} over {peers[other]['label']}"
+                add(f"{what}, at most", number(most), number(times), times <= most)
     if clients := results.get("growth", {}).get("clients"):
         times = clients["resident"]["slope"] / clients["bytes_slope"]
         what = "growth: bytes in memory over those of states and examples, at most"

@@ -40,6 +40,10 @@ PEERS = {
     "tamuna": Peer("TAMUNA (ours)", "scafflix_worker", None, ("tamuna",)),
     "ditto": Peer("Ditto (ours)", "scafflix_worker", None, ("ditto",)),
     "apfl": Peer("APFL (ours)", "scafflix_worker", None, ("apfl",)),
+    "fedavg_module": Peer("FedAvg, PyTorch (ours)", "scafflix_worker", None, ("fedavg", "module")),
+    "scafflix_module": Peer(
+        "Scafflix, PyTorch (ours)", "scafflix_worker", None, ("scafflix", "module")
+    ),
     "numpy": Peer("NumPy loop", "numpy_loop"),
     "torch1": Peer("PyTorch, 1 thread", "torch_eager", "torch", ("1",)),
     "torch2": Peer("PyTorch, 2 threads", "torch_eager", "torch", ("2",)),

@@ -58,6 +58,7 @@ class Workload:
 
 COMMON = ("scafflix", "fedavg", "torch1", "torch2", "fedjax", "flower")
 NETWORK_PEERS = (*COMMON, "pfl2")
+MODULE_PEERS = ("scafflix_module", "fedavg_module", "torch2", "flower", "pfl2")
 OURS = ("scafflix", "fedavg", "scaffold", "tamuna", "ditto", "apfl")
 FEW = {"cohort": 2, "steps": 2, "batch": 4}
 WORKLOADS = {
@@ -69,6 +70,16 @@ WORKLOADS = {
         quick_recipe=FEW,
     ),
     "lstm": Workload("LSTM, Shakespeare", shakespeare, NETWORK_PEERS, quick_recipe=FEW),
+    "cnn_module": Workload(
+        "CNN as a PyTorch module, FEMNIST",
+        femnist,
+        MODULE_PEERS,
+        dict.fromkeys(MODULE_PEERS, 3),
+        quick_recipe=FEW,
+    ),
+    "lstm_module": Workload(
+        "LSTM as a PyTorch module, Shakespeare", shakespeare, MODULE_PEERS, quick_recipe=FEW
+    ),
     "methods": Workload(
         "Methods, CNN on FEMNIST", femnist, OURS, dict.fromkeys(OURS, 3), quick_recipe=FEW
     ),

@@ -18,6 +18,7 @@ import scafflix as sx
 from scafflix.core.precision import in_float64
 from scafflix.core.streams import Stream, key
 from scafflix.methods import METHODS, Client, Method, parameters
+from scafflix.methods.remembering import remembering
 from scafflix.simulate import loop
 from scafflix.simulate.batch import own_steps, steps_of, uniforms
 from scafflix.simulate.planning import optima
@@ -130,6 +131,7 @@ def follow(
     h0: Any = None,
 ) -> Course:
     """Go round by round through the engine's loop, from x = 1, and look at the states."""
+    method = remembering(method)
     runs = one_run(small, person, method, seed)
     first = np.zeros((small.n, *small.shape)) if h0 is None else h0
     shared = (small.losses, person.x_star, runs)

@@ -44,6 +44,7 @@ LONG = (
     "test_wheel.py",
     "federate/test_pytorch.py",
     "docs/test_blocks.py",
+    "estimators/test_checks.py",
     "federate/test_bounds.py",
     "cli/test_own_method.py",
     "cli/test_network_commands.py",

@@ -10,7 +10,8 @@ PACKAGE, PICTURE = ROOT / "src" / "scafflix", ROOT / "docs" / "images" / "import
 # the way of the data: a room imports only what stands before it
 ORDER = (
     "core", "data", "models", "problems", "personalization", "gradients", "theory", "control",
-    "methods", "algorithm", "record", "simulate", "runs", "federate", "report", "cli",
+    "methods", "algorithm", "prediction", "export", "record", "simulate", "runs", "estimators",
+    "federate", "report", "cli",
 )  # fmt: skip
 
 

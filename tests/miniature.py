@@ -23,7 +23,8 @@ from scafflix.core.vector import names_of
 from scafflix.data.federation import Examples, Federation
 from scafflix.gradients import Exact, Gradient
 from scafflix.methods import METHODS, Client, Method, parameters
-from scafflix.methods.method import fitted, take_mixture
+from scafflix.methods.method import take_mixture
+from scafflix.methods.remembering import ready
 from scafflix.models.dense import dense
 from scafflix.personalization.personalize import Personalization, Start
 from scafflix.problems.evaluation import Home, evaluate
@@ -135,8 +136,8 @@ def run(
     """Rounds from the start of seed 0, looked at only at the end."""
     asked = {"every": schedule.get("rounds", 1), **schedule}
     own = person(small, alpha, x_star)
-    fit = fitted(chosen, names_of(small.template))
-    return train(small, own, fit, small.start(0), Schedule(**asked))
+    as_run = ready(chosen, names_of(small.template))
+    return train(small, own, as_run, small.start(0), Schedule(**asked))
 
 
 def record(

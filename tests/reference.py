@@ -278,6 +278,35 @@ def fedlin(
     return iterates
 
 
+def s_local_svrg(
+    gradients: Sequence[Gradient],
+    stepsizes: Sequence[float],
+    x0: Point,
+    c0: Sequence[Point],
+    local_steps: Sequence[int],
+) -> list[Iterate]:
+    """S-Local-SVRG of Gorbunov et al. (2021) with whole gradients, in the metric with weights
+    1/s_i: a round of one step is an exchange of gradients at the new y; every round."""
+    n, x, y = len(gradients), np.array(x0), np.array(x0)
+    inverse = sum(1 / s for s in stepsizes)
+    iterates = [Iterate(np.array([x] * n), np.array(c0))]
+    for K in local_steps:
+        if K == 1:
+            y = x
+        else:
+            x_i = [x] * n
+            for _ in range(K):
+                shift = sum(gradient(y) for gradient in gradients) / inverse
+                x_i = [
+                    x_i[i] - stepsizes[i] * (gradients[i](x_i[i]) - gradients[i](y)) - shift
+                    for i in range(n)
+                ]
+            x = sum(x_i[i] / stepsizes[i] for i in range(n)) / inverse
+        here = np.array([gradient(y) for gradient in gradients])
+        iterates.append(Iterate(np.array([x] * n), here))
+    return iterates
+
+
 def feddyn(
     gradients: Sequence[Gradient],
     stepsizes: Sequence[float],

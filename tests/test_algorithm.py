@@ -10,13 +10,12 @@ import jax
 import numpy as np
 import pytest
 from jax.tree_util import Partial
-from numpy.typing import NDArray
 
 import miniature
 import reference
 import scafflix as sx
 from cases import ALPHA, ON_LINEAR, ROUNDS, Case
-from executions import schedule, several
+from executions import schedule, several, softmax_gradient
 from made_up import init_client, made_up
 from scafflix import algorithm
 from scafflix.algorithm import Round
@@ -229,22 +228,3 @@ def test_rounds_of_sampled_clients_equal_it(make: Callable[..., Method]) -> None
         )
         mine = miniature.flat(jax.tree.map(lambda leaf, i=i: leaf[i], homes))
         np.testing.assert_allclose(mine, miniature.flat(home.tree), **close)
-
-
-def softmax_gradient(small: Any, i: int, params: Any) -> Any:
-    """grad f_i of softmax regression with a bias, written out."""
-    part = small.federation.train
-    rows = slice(part.offsets[i], part.offsets[i + 1])
-    A = np.asarray(part.features[rows], float)
-    weight = np.asarray(params["layer0"]["weight"], float)
-    bias = np.asarray(params["layer0"]["bias"], float)
-    odds = np.exp(A @ weight + bias)
-    d: NDArray[np.float64] = odds / odds.sum(axis=1, keepdims=True)
-    d = (d - np.eye(miniature.CLASSES)[part.labels[rows]]) / len(A)
-    gradient = {"bias": d.sum(axis=0), "weight": A.T @ d}
-    return {
-        "layer0": {
-            name: (gradient[name] + small.l2 * value).astype(np.float32)
-            for name, value in (("bias", bias), ("weight", weight))
-        }
-    }

@@ -13,6 +13,7 @@ from scipy import stats
 import reference
 import scafflix as sx
 from cases import L2, SIZES, Case, examples
+from scafflix.core.vector import Vector
 from scafflix.gradients import Exact, Gradient, Minibatch, Noisy, gradient
 from scafflix.problems.losses import Losses
 from scafflix.simulate.planning import optima
@@ -119,10 +120,8 @@ def draws(case: Case, estimate: Gradient, number: int = 4000) -> NDArray[np.floa
     x = np.random.default_rng(0).normal(size=(N, *case.problem.shape))
     stacked = jnp.broadcast_to(x, (number, *x.shape))
     keys = jax.random.split(jax.random.key(0), (number, N))
-    losses, begun = case.problem.losses, 0.5 * stacked
-    memory = estimate.remember(losses, begun)
-    found, _ = jax.jit(type(estimate).estimate)(estimate, losses, stacked, keys, memory)
-    return np.asarray(found)
+    answer = jax.jit(type(estimate).answer)
+    return np.asarray(answer(estimate, case.problem.losses, Vector(stacked), keys).tree)
 
 
 @pytest.mark.parametrize("estimate", ESTIMATES, ids=str)
@@ -165,7 +164,7 @@ def test_a_batch_draws_every_row_of_its_client_equally_often_and_no_other() -> N
     federation = sx.data.from_arrays(np.eye(16), -np.ones(16), owner)
     losses = sx.Problem(federation, sx.models.linear(), 1.0).losses
     keys = jax.random.split(jax.random.key(1), (3000, 3))
-    found, _ = Minibatch(2).estimate(losses, jnp.zeros((3000, 3, 16)), keys)
+    found = Minibatch(2).estimate(losses, jnp.zeros((3000, 3, 16)), keys)
     drawn = 2 * np.asarray(found).sum(axis=0)
     for i, m in enumerate(sizes):
         own = owner == i
@@ -224,5 +223,5 @@ def test_the_variance_of_a_client_with_equal_rows_is_0_and_not_below() -> None:
 
 def test_exact_gradients_are_the_losses_own(case: Case) -> None:
     x = jnp.ones((1, N, *case.problem.shape))
-    found, _ = jax.jit(Exact.estimate)(Exact(), case.problem.losses, x, jax.random.key(0)[None])
+    found = jax.jit(Exact.estimate)(Exact(), case.problem.losses, x, jax.random.key(0)[None])
     np.testing.assert_array_equal(found, jax.jit(Losses.gradients)(case.problem.losses, x))

@@ -18,7 +18,7 @@ from scafflix.federate.learner import Place
 
 LOOK = """
 import ctypes, json, os, sys, warnings
-import scipy.sparse  # which adds a filter of its own
+import scipy.sparse, sklearn.metrics  # which add filters and variables of their own
 import jax
 from jax._src import monitoring
 

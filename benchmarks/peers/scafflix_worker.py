@@ -18,8 +18,9 @@ from scafflix import gradients, theory
 from scafflix.core.store import Store
 from scafflix.data.federation import Examples, Federation
 from scafflix.methods import Method, parameters
+from scafflix.models.calibration import BINS, SUMS
 from scafflix.models.network import Network, mean_loss
-from scafflix.problems.evaluation import Scores
+from scafflix.problems.evaluation import Examined
 from scafflix.simulate import cohorts as training
 from scafflix.simulate.cohorts import train
 from scafflix.simulate.schedule import Schedule
@@ -28,10 +29,45 @@ ALPHA = 0.5
 MIXING = ("scafflix", "scaffold", "tamuna")  # run with it; the others with alpha = 1
 
 
-def network_of(task: Task) -> Network:
+def network_of(task: Task) -> Network | sx.models.TorchNetwork:
+    if sys.argv[3:] == ["module"]:
+        return sx.models.from_torch(lambda: module_of(task))
     if task.recipe.model == "logistic":
         return sx.models.dense(task.inputs.shape[1], task.recipe.classes, hidden=())
     return sx.models.NETWORKS[task.recipe.model]()
+
+
+def module_of(task: Task) -> Any:
+    """The peers' module, with examples converted as it takes them."""
+    import torch
+
+    from peers.torch_models import make_model
+
+    class Converting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = make_model(task)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            if task.recipe.model == "cnn":
+                inputs = (1 - inputs / 255)[:, None].contiguous(memory_format=torch.channels_last)
+            return self.model(inputs.long() if task.recipe.model == "lstm" else inputs)
+
+    return Converting()
+
+
+def module_loss(functions: Any, x: Any) -> float:
+    """On the first examples, the same for every peer."""
+    from scafflix.core.tensors import in_tensors
+
+    rows, tree = functions.parts["train"], in_tensors(x, functions.device).tree
+    inputs, labels = rows.inputs[:LOOKED_AT], rows.labels[:LOOKED_AT]
+    (found,) = functions.each(lambda module, _: loss_at(module, tree, inputs, labels), [0])
+    return found
+
+
+def loss_at(module: Any, tree: Any, inputs: Any, labels: Any) -> float:
+    return float(module.loss(module.evaluated(tree, inputs, labels), labels))
 
 
 def federation_of(task: Task) -> Federation:
@@ -69,13 +105,14 @@ def filled(store: Store, params: Any) -> Store:
     return store
 
 
-def not_looked_at(problem: sx.Problem, *_: Any) -> Scores:
+def not_looked_at(problem: sx.Problem, part: str, *_: Any) -> Examined:
     """Scores that nobody computes: rounds are timed, and evaluating a million clients is long."""
-    return Scores(*np.ones((3, problem.n)))
+    ones = np.ones(len(problem.parts[part].owners))
+    return Examined(ones, ones, ones, np.zeros((len(SUMS), BINS)))
 
 
 def prepare(task: Task) -> Run:
-    training.evaluate = not_looked_at
+    training.examine = not_looked_at
     problem = sx.Problem(federation_of(task), network_of(task))
     name = sys.argv[2]
     start = problem.start(0)
@@ -89,7 +126,9 @@ def prepare(task: Task) -> Run:
 
     def loss(x: Any) -> float:
         mixed = jax.tree.map(lambda mine, common: share * mine + (1 - share) * common, x, start)
-        return float(mean_loss(problem.network, mixed, *first))
+        if problem.torch is not None:
+            return module_loss(problem.torch, mixed)
+        return float(mean_loss(problem.in_jax, mixed, *first))
 
     def run(rounds: int) -> Ran:
         ends: list[float] = []

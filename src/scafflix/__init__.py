@@ -15,9 +15,11 @@ from scafflix.core.lazy import lazily
 from scafflix.core.showing import Shown
 
 if TYPE_CHECKING:
-    from scafflix import control, data, gradients, models, theory
+    from scafflix import control, data, export, gradients, models, theory
     from scafflix.core.errors import ScafflixError, ScafflixWarning
     from scafflix.core.machine import use_all_cores
+    from scafflix.estimators.classifier import ScafflixClassifier
+    from scafflix.estimators.regressor import ScafflixRegressor
     from scafflix.methods import METHODS
     from scafflix.methods.apfl import apfl
     from scafflix.methods.compressed_scaffnew import compressed_scaffnew
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from scafflix.methods.nesterov import nesterov
     from scafflix.methods.per_fedavg import per_fedavg
     from scafflix.methods.pfedme import pfedme
+    from scafflix.methods.s_local_svrg import s_local_svrg
     from scafflix.methods.scafflix import scafflix
     from scafflix.methods.scaffnew import scaffnew
     from scafflix.methods.scaffold import scaffold
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from scafflix.problems.problem import Problem
     from scafflix.record import Record
     from scafflix.report import trackers
+    from scafflix.report.latex import to_latex
     from scafflix.simulate.planning import plan
     from scafflix.simulate.recording import Run
     from scafflix.simulate.run import run, sweep
@@ -62,18 +66,21 @@ else:
             "simulate.run": ["run", "sweep"],
             "core.errors": ["ScafflixError", "ScafflixWarning"],
             "core.machine": ["use_all_cores"],
+            "estimators.classifier": ["ScafflixClassifier"],
+            "estimators.regressor": ["ScafflixRegressor"],
             "methods": [
                 "METHODS", "apfl", "compressed_scaffnew", "ditto", "fedavg", "fedbn", "feddyn",
                 "fedlin", "fedper", "fedprox", "fedrep", "finetuning", "five_gcs", "gd", "gradskip",
                 "i_scaffnew", "l2gd", "locodl", "mr_mtl", "nesterov", "per_fedavg", "pfedme",
-                "scafflix", "scaffnew", "scaffold", "sgd", "tamuna",
+                "s_local_svrg", "scafflix", "scaffnew", "scaffold", "sgd", "tamuna",
             ],
             "personalization.optima": ["Recipe"],
             "personalization.personalize": ["Personalization", "Start", "personalize"],
             "problems.problem": ["Problem"],
             "record": ["Record"],
+            "report.latex": ["to_latex"],
         },
-        modules=["control", "data", "gradients", "models", "report.trackers", "theory"],
+        modules=["control", "data", "export", "gradients", "models", "report.trackers", "theory"],
     )  # fmt: skip
 
 Shown.drawn_by = "scafflix.report.notebook"
@@ -85,7 +92,9 @@ __all__ = [
     "Recipe",
     "Record",
     "Run",
+    "ScafflixClassifier",
     "ScafflixError",
+    "ScafflixRegressor",
     "ScafflixWarning",
     "Start",
     "apfl",
@@ -93,6 +102,7 @@ __all__ = [
     "control",
     "data",
     "ditto",
+    "export",
     "fedavg",
     "fedbn",
     "feddyn",
@@ -116,6 +126,7 @@ __all__ = [
     "pfedme",
     "plan",
     "run",
+    "s_local_svrg",
     "scafflix",
     "scaffnew",
     "scaffold",
@@ -123,6 +134,7 @@ __all__ = [
     "sweep",
     "tamuna",
     "theory",
+    "to_latex",
     "trackers",
     "use_all_cores",
 ]

@@ -5,7 +5,7 @@ metrics.jsonl        a line per communication round
 summary.json         the run in numbers
 clients.jsonl        a line per client
 models.safetensors   global, local, personal
-features.safetensors how features were scaled, where they were
+preprocessing.json   what is done to columns or features before the model sees them
 curves.safetensors   what each client expected at every alpha, where alpha was chosen
 """
 
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tomli_w
@@ -33,10 +33,18 @@ from safetensors.numpy import load_file, save_file
 from scafflix.core import durable, private
 from scafflix.core.arguments import choice, flag, instance, path_of, real_number
 from scafflix.core.errors import ScafflixError
+from scafflix.core.extras import library
 from scafflix.core.showing import Shown
+from scafflix.data.preprocessing import Preprocessing, from_dict
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from scafflix.prediction import Predictor
 
 Columns = Mapping[str, NDArray[Any]]
-CURVES, FEATURES = "curves.safetensors", "features.safetensors"
+CURVES, PREPROCESSING = "curves.safetensors", "preprocessing.json"
+KINDS = ("personal", "local", "global")  # of models
 COUNTS = ("round", "iterations", "local_steps")  # 0 at the start
 
 
@@ -50,31 +58,107 @@ class Record(Shown):
     clients: Columns
     # global [*shape]; local and personal [clients, *shape]; of a network one for each array
     models: Columns
-    # where alpha was chosen: the alphas, and at them each client's own curve and the one it went by
+    # where alpha was chosen: the alphas, and at them each client's own curve, its standard error,
+    # and the curve it went by
     curves: Columns = field(default_factory=dict)
-    # where features were scaled, with what: (feature - shift) / divisor, before the intercept
-    features: Columns = field(default_factory=dict)
+    preprocessing: Preprocessing | None = None  # what is done to features, if anything
 
     def personal_model(self, client: str) -> Any:
         """The model that a client takes home: alpha_i x + (1 - alpha_i) x_i*.
 
         An array for a linear model; for a network a dict of them by name, such as `conv1/weight`.
         """
-        instance("client", client, str, "the id of a client")
-        (found,) = np.nonzero(self.clients["client"] == client)
-        if not len(found):
-            raise ScafflixError(f"There is no client {client!r} in this record.")
-        prefix, place = "personal", found[0]
-        if prefix in self.models:
-            return self.models[prefix][place]
+        return self.model(client)
+
+    def model(self, client: str | None, kind: str = "personal") -> Any:
+        """The `personal` or the `local` model of a client, or the `global` one of all."""
+        place: Any = ()
+        if choice("model", kind, KINDS) != "global" or client is not None:
+            instance("client", client, str, "the id of a client")
+            (found,) = np.nonzero(self.clients["client"] == client)
+            if not len(found):
+                raise ScafflixError(
+                    f"There is no client {client!r} in this record; its clients are "
+                    f"{_listed(self.clients['client'].tolist())}."
+                )
+            place = () if kind == "global" else found[0]
+        if kind in self.models:
+            return self.models[kind][place]
         tree = {
-            name.removeprefix(f"{prefix}/"): stacked[place]
+            name.removeprefix(f"{kind}/"): stacked[place]
             for name, stacked in self.models.items()
-            if name.startswith(f"{prefix}/")
+            if name.startswith(f"{kind}/")
         }
         if not tree:
-            raise ScafflixError("This record keeps no personal models; run with keep personal.")
+            keep = "global" if kind == "global" else "personal"
+            raise ScafflixError(f"This record keeps no {kind} models; run with keep {keep}.")
         return tree
+
+    def predictor(self, client: str | None = None, model: str = "personal") -> Predictor:
+        """What answers for a client: its model with all that it takes to use it."""
+        from scafflix.prediction import check_answers  # with JAX, which few need
+
+        found = self._predictor(client, model)
+        check_answers(found.model, found.classes)
+        return found
+
+    def _predictor(self, client: str | None, model: str) -> Predictor:
+        """The same, also for models that cannot answer."""
+        from scafflix.prediction import Predictor
+
+        name, classes = self.config["model"], tuple(self.summary.get("classes", ()))
+        kind = self.summary.get("label_kind", "text")
+        return Predictor(name, self.model(client, model), classes, kind, self.preprocessing)
+
+    def predict(self, client: str | None, table: Any, *, model: str = "personal") -> NDArray[Any]:
+        """The class, or the number, that a client's model says for each row.
+
+        `table` has the columns of the training table: a path, a pandas frame or an Arrow table; of
+        a run without a table it is an array of examples. `model` is `personal`, `local` or
+        `global`.
+        """
+        return self.predictor(client, model)(table).values
+
+    def predict_proba(
+        self, client: str | None, table: Any, *, model: str = "personal"
+    ) -> NDArray[np.float64]:
+        """How probable each class is, `[rows, classes]`, in the order of `summary["classes"]`."""
+        found = self.predictor(client, model)(table).probabilities
+        if found is None:
+            raise ScafflixError(
+                "The run's model answers with numbers, which have no probabilities."
+            )
+        return found
+
+    def coefficients(self, client: str | None, *, model: str = "personal") -> pa.Table:
+        """The weights of a linear model in the units of the training table: an Arrow table with a
+        coefficient for each column and each value of a text, and odds ratios for a logistic one.
+        """
+        from scafflix.export.coefficients import coefficients
+
+        return coefficients(self._predictor(client, model))
+
+    def export(
+        self,
+        client: str | None,
+        file: str | Path,
+        format: str,
+        *,
+        model: str = "personal",
+        check: Any = None,
+        force: bool = False,
+    ) -> float | None:
+        """Write a client's model for other programs: as `onnx`, `sklearn-json`, `safetensors`,
+        `torch` or `table`.
+
+        `check` are rows as `predict` takes them. Then the file is asked for its answers, and the
+        largest difference from those of this record is returned; nothing is written if it is more
+        than rounding.
+        """
+        from scafflix.export.writing import write
+
+        path, force = path_of("file", file), flag("force", force)
+        return write(self._predictor(client, model), path, format, check=check, force=force)
 
     def rounds_to(self, gap: float) -> int | None:
         """The first round whose objective gap is at most `gap`."""
@@ -84,17 +168,20 @@ class Record(Shown):
         (reached,) = np.nonzero(self.metrics["objective_gap"] <= gap)
         return int(self.metrics["round"][reached[0]]) if len(reached) else None
 
-    def frame(self, table: str = "metrics") -> Any:
+    def to_pandas(self, table: str = "metrics") -> Any:
         """A pandas DataFrame of the metrics, by round, or of the clients."""
         choice("table", table, ("metrics", "clients"))
-        try:
-            import pandas
-        except ImportError:
-            raise ScafflixError(
-                "pandas is not installed; run: pip install 'scafflix[pandas]'."
-            ) from None
+        pandas = library("pandas", "pandas")
         index = {"metrics": "round", "clients": "client"}[table]
         return pandas.DataFrame(dict(getattr(self, table))).set_index(index)
+
+    def to_latex(self) -> str:
+        """A table for a paper: how good the models are on average over clients, with the spread.
+
+        Of several runs `scafflix.to_latex` makes one, with the spread over seeds.
+        """
+        table: str = self._artist().latex(self)
+        return table
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the whole folder or nothing."""
@@ -112,9 +199,11 @@ class Record(Shown):
         _write_lines(folder / "metrics.jsonl", self.metrics, skip=1)
         _write_lines(folder / "clients.jsonl", self.clients)
         _write_arrays(folder / "models.safetensors", self.models)
-        for name, arrays in ((CURVES, self.curves), (FEATURES, self.features)):
-            if arrays:
-                _write_arrays(folder / name, arrays)
+        if self.curves:
+            _write_arrays(folder / CURVES, self.curves)
+        if self.preprocessing is not None:
+            words = json.dumps(self.preprocessing.as_dict(), allow_nan=False, indent=1)
+            (folder / PREPROCESSING).write_text(words + "\n")
 
     @staticmethod
     def load(folder: str | Path, *, models: bool = True) -> Record:
@@ -135,12 +224,12 @@ class Record(Shown):
                 if found != expected:
                     raise ValueError(f"{name} has {found} lines instead of {expected}")
             kept = load_file(folder / "models.safetensors") if models else {}
-            others = [
-                load_file(folder / name) if (folder / name).exists() else {}
-                for name in (CURVES, FEATURES)
-            ]
-            return Record(config, summary, _columns(rows), _columns(clients), kept, *others)
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            curves = load_file(folder / CURVES) if (folder / CURVES).exists() else {}
+            file, made = folder / PREPROCESSING, None
+            if file.exists():
+                made = from_dict(json.loads(file.read_text()))
+            return Record(config, summary, _columns(rows), _columns(clients), kept, curves, made)
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise ScafflixError(f"{folder} does not hold a readable run: {error}.") from None
 
 
@@ -155,6 +244,10 @@ def runs_in(folder: str | Path) -> list[Path]:
     if not found:
         raise ScafflixError(f"{folder} does not hold a run: there is no summary.json in it.")
     return found
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def file_name(words: str) -> str:

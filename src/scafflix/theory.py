@@ -111,7 +111,7 @@ class Plan(Shown):
     def guarantee(self, gamma: Floats, p: float) -> Rate:
         """Theorem 1's rate with such stepsizes and p, and with what the gradients remember."""
         made = theorem(gamma, p, self.constants.mu, self.A, self.C)
-        if not isinstance(self.gradient, Reduced):
+        if not isinstance(self.gradient, Reduced) or math.isnan(made.zeta):
             return made
         zeta, first = self.gradient.slower(gamma, self.constants)
         return made._replace(zeta=min(made.zeta, zeta), factor=made.factor * (1 + first))

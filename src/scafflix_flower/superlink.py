@@ -10,38 +10,50 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hmac
+import json
 import os
 from collections.abc import Sequence
 from logging import WARNING
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from flwr.common.constant import (
     ACCESS_TOKEN_KEY,
     FLWR_INTERNAL_GRPC_CONTROL_API,
     FLWR_INTERNAL_GRPC_FLEET_API,
     ISOLATION_MODE_PROCESS,
+    NOOP_ACCOUNT_NAME,
+    NOOP_FLWR_AID,
     TRANSPORT_TYPE_GRPC_RERE,
 )
+from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest, StartRunResponse
 from flwr.supercore import log
 from flwr.supercore.auth.typing import AccountInfo
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
+from flwr.supercore.error import ApiErrorCode, FlowerError
 from flwr.supercore.http_logging import get_uvicorn_log_config
 from flwr.supercore.logger import console_handler
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
 from flwr.superlink.config_loader import SuperLinkLifespanConfig
 from flwr.superlink.main import create_app
 from flwr.superlink.routers.fleet.router import router as fleet
+from flwr.superlink.servicer.control import control_handlers
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from scafflix_flower import executor, replies
+from scafflix_flower import own_app, replies
+from scafflix_flower.own_app import substitute
 
 LOOPBACK = "127.0.0.1"
+start_run = control_handlers.start_run
 FOR_NODES = frozenset(route.path for route in fleet.routes if isinstance(route, APIRoute))
 
 
@@ -92,7 +104,30 @@ class OperatorOnly(NoOpControlAuthnPlugin):
         return None, None
 
 
-def superlink(secret: bytes, *, node_keys: bool) -> ASGIApp:
+def start_own_app(request: StartRunRequest, *others: Any, **more: Any) -> StartRunResponse:
+    """Replaces Flower's own function: a run of any other app is refused at the door."""
+    try:
+        own_app.check(request.fab.content)
+    except own_app.OtherAppError as error:
+        raise FlowerError(ApiErrorCode.INVALID_APP_SPEC, str(error), str(error)) from None
+    return start_run(request, *others, **more)
+
+
+def register(app: FastAPI, keys: Sequence[Path]) -> dict[str, int]:
+    """Admit the nodes with these keys; for each client, after whom its file is named, the node."""
+    account = AccountInfo(flwr_aid=NOOP_FLWR_AID, account_name=NOOP_ACCOUNT_NAME)
+    state, nodes = app.state.linkstate_factory.state(), {}
+    for path in keys:
+        try:
+            key = public_key_to_bytes(cast(Any, load_ssh_public_key(path.read_bytes())))
+            asked = RegisterNodeRequest(public_key=key)
+            nodes[path.stem] = control_handlers.register_node(asked, account, state).node_id
+        except (OSError, ValueError, UnsupportedAlgorithm, FlowerError) as error:
+            raise SystemExit(f"The node key {path} could not be registered: {error}") from None
+    return nodes
+
+
+def superlink(secret: bytes, *, node_keys: bool) -> FastAPI:
     """The whole app of Flower's SuperLink."""
     for name in (FLWR_INTERNAL_GRPC_CONTROL_API, FLWR_INTERNAL_GRPC_FLEET_API):
         os.environ.pop(name, None)  # these would open more addresses
@@ -117,7 +152,7 @@ def superlink(secret: bytes, *, node_keys: bool) -> ASGIApp:
         ssl_certfile=None,
         ssl_keyfile=None,
         database=FLWR_IN_MEMORY_DB_NAME,
-        isolation=ISOLATION_MODE_PROCESS,  # apps are started by our executor, not by Flower
+        isolation=ISOLATION_MODE_PROCESS,  # our job runs the app, not Flower
         runtime_dependency_install=False,
     )
     return create_app(config, SuperLinkLifespan)
@@ -142,15 +177,19 @@ def main() -> None:
     parser.add_argument(
         "--certificates", type=Path, help="Folder with server.crt and server.key, for TLS."
     )
-    parser.add_argument("--node-keys", action="store_true", help="Admit only registered nodes.")
+    parser.add_argument(
+        "--key", type=Path, action="append", default=[], help="Admit only nodes with such a key."
+    )
+    parser.add_argument("--nodes-file", type=Path, required=True, help="Which node has which key.")
     asked = parser.parse_args()
     tls: dict[str, Any] = {}
     if asked.certificates is not None:
         tls = {"ssl_certfile": asked.certificates / "server.crt"}
         tls |= {"ssl_keyfile": asked.certificates / "server.key"}
     replies.take_only_own_replies()
-    app = superlink(asked.secret_file.read_bytes(), node_keys=asked.node_keys)
-    executor.start("server", asked.control_port, asked.secret_file)
+    substitute(control_handlers, "start_run", start_own_app)
+    app = superlink(asked.secret_file.read_bytes(), node_keys=bool(asked.key))
+    asked.nodes_file.write_text(json.dumps(register(app, asked.key)))
     asyncio.run(serve(app, asked.control_port, host=asked.host, port=asked.port, **tls))
 
 

@@ -43,6 +43,29 @@ def test_json_is_one_object_with_the_results(
     assert said["facts"]["Run"]["rounds"] == 5
 
 
+def test_json_holds_the_recommendation_with_its_interval(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "r"
+    assert call(monkeypatch, *RUN, "--test", "0.3", "--out", str(out), "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    kept = json.loads((out / "summary.json").read_text())
+    assert said["taken_home"] == kept["taken_home"]
+    low, high = kept["taken_home"]["interval"]
+    assert f"(95 % interval {100 * low:.1f} to {100 * high:.1f})" in said["conclusion"]
+
+
+def test_a_run_with_a_test_part_ends_with_two_sentences(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert call(monkeypatch, *RUN, "--test", "0.3", "--out", str(tmp_path / "r")) == 0
+    first, second = capsys.readouterr().out.splitlines()[-2:]
+    assert first.startswith("The models that clients take home have a test accuracy of ")
+    assert second.startswith("By test loss, ")
+    assert call(monkeypatch, *RUN, "--out", str(tmp_path / "s")) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"record: {tmp_path / 's'}"
+
+
 def test_json_holds_the_error_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -8,8 +9,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scafflix.core.errors import ScafflixError
-from scafflix.data import admission
-from scafflix.data.table import read_table
+from scafflix.data import Federation, admission, load
+from scafflix.data.federation import Examples
+
+
+def federation(path: Path, client: str | None = None, **options: Any) -> Federation:
+    """The rows as they are, of one client unless a column says whose they are."""
+    whose = {"clients": 1} if client is None else {"split": f"column:{client}"}
+    asked: dict[str, Any] = {"scale": "none", "intercept": False, **whose, **options}
+    return load(path, **asked)
+
+
+def read_table(path: Path, client: str | None = None, **options: Any) -> Examples:
+    return federation(path, client, **options).train
 
 
 def csv(folder: Path, text: str | bytes) -> Path:
@@ -46,10 +58,9 @@ def test_labels_may_be_text(tmp_path: Path) -> None:
 
 
 def test_the_client_column_is_no_feature_and_is_kept_as_spelt(tmp_path: Path) -> None:
-    rows = read_table(csv(tmp_path, "a,y,site\n1,0,007\n2,1,7\n"), client="site")
-    assert rows.features.shape == (2, 1)
-    assert rows.clients is not None
-    assert rows.clients.tolist() == ["007", "7"]
+    fed = federation(csv(tmp_path, "a,y,site\n1,0,007\n2,1,7\n"), client="site")
+    assert fed.train.features.shape == (2, 1)
+    assert fed.clients == ("007", "7")
 
 
 def test_a_column_may_turn_from_whole_to_real_numbers_late_in_a_large_file(tmp_path: Path) -> None:
@@ -60,16 +71,14 @@ def test_a_column_may_turn_from_whole_to_real_numbers_late_in_a_large_file(tmp_p
 
 
 def test_parquet_gives_the_same_rows_as_csv(tmp_path: Path) -> None:
-    text = read_table(csv(tmp_path, "a,c,y,site\n1.5,u,0,A\n2,v,1,B\n"), client="site")
+    text = federation(csv(tmp_path, "a,c,y,site\n1.5,u,0,A\n2,v,1,B\n"), client="site")
     table = {"a": [1.5, 2.0], "c": ["u", "v"], "y": [0, 1], "site": ["A", "B"]}
-    binary = read_table(columns(tmp_path, table), client="site")
-    assert isinstance(text.features, np.ndarray)
-    assert isinstance(binary.features, np.ndarray)
-    assert text.features.tolist() == binary.features.tolist()
-    assert text.labels.tolist() == binary.labels.tolist()
-    assert text.clients is not None
-    assert binary.clients is not None
-    assert text.clients.tolist() == binary.clients.tolist()
+    binary = federation(columns(tmp_path, table), client="site")
+    assert isinstance(text.train.features, np.ndarray)
+    assert isinstance(binary.train.features, np.ndarray)
+    assert text.train.features.tolist() == binary.train.features.tolist()
+    assert text.train.labels.tolist() == binary.train.labels.tolist()
+    assert text.clients == binary.clients
 
 
 def test_parquet_dictionaries_and_decimals_are_read(tmp_path: Path) -> None:
@@ -98,7 +107,7 @@ def test_a_folder_named_like_a_partition_adds_no_column(tmp_path: Path) -> None:
         ("a,y\n1,0\n\n\nNaN,1\n", "line 5: column 'a' has a missing value"),
         ("a,c,y\n1,u,0\n2,NA,0\n", "line 3: column 'c' has a missing value"),
         ('a,c,y\n1,"u\nv",0\n2,,0\n', "line 4: column 'c' has a missing value"),
-        ('a,c,y\n1,u,0\n2,"",0\n', "line 3: column 'c' has an empty text"),
+        ('a,c,y\n1,u,0\n2,"",0\n', "line 3: column 'c' has a missing value"),
         ("a,y\n1,\n", "line 2: column 'y' has a missing value"),
         ("a,y\n1,0\ninf,1\n", "line 3: column 'a' is inf"),
         ("a,y\n1,0\n1,-inf\n", "line 3: column 'y' is -inf"),
@@ -109,7 +118,8 @@ def test_a_folder_named_like_a_partition_adds_no_column(tmp_path: Path) -> None:
         ("a,y\n", "the table has no rows"),
         ("", "not a readable CSV table"),
         ("a,y\n1,2,3\n", "not a readable CSV table .*Row #2: Expected 2 columns"),
-        ("a,y\n2020-01-01,0\n", "column 'a' is of type date32"),
+        ("a,y\n12:30:00,0\n", "column 'a' is of type time"),
+        ("a,y\n1,2020-01-01\n", "column 'y' holds dates"),
         (b"a,y\n\xff,0\n", "column 'a' is of type binary"),
         (b"\xff\xfea,y\n1,0\n", "table.csv"),
     ],
@@ -118,7 +128,7 @@ def test_an_unfit_csv_is_refused_by_column_and_line(
     tmp_path: Path, text: str | bytes, message: str
 ) -> None:
     with pytest.raises(ScafflixError, match=message):
-        read_table(csv(tmp_path, text))
+        read_table(csv(tmp_path, text), missing="refuse")
 
 
 def test_a_quoted_na_is_a_value(tmp_path: Path) -> None:
@@ -136,7 +146,7 @@ def test_a_missing_client_is_refused_by_line(tmp_path: Path) -> None:
     ("table", "message"),
     [
         ({"a": [1.0, None], "y": [0, 1]}, "row 2: column 'a' has a missing value"),
-        ({"a": [1.0, float("nan")], "y": [0, 1]}, "row 2: column 'a' is nan"),
+        ({"a": [1.0, float("nan")], "y": [0, 1]}, "row 2: column 'a' has a missing value"),
         ({"a": [None, None], "y": [0, 1]}, "row 1: column 'a' has a missing value"),
         ({"a": [[1], [2]], "y": [0, 1]}, "column 'a' is of type list"),
     ],
@@ -145,7 +155,7 @@ def test_an_unfit_parquet_is_refused_by_column_and_row(
     tmp_path: Path, table: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ScafflixError, match=message):
-        read_table(columns(tmp_path, table))
+        read_table(columns(tmp_path, table), missing="refuse")
 
 
 def test_parquet_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
@@ -189,7 +199,7 @@ def test_a_table_too_large_to_be_dense_is_refused(
 
 
 def test_a_missing_table_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScafflixError, match="there is no such file"):
+    with pytest.raises(ScafflixError, match="There is no data set or file"):
         read_table(tmp_path / "absent.csv")
 
 

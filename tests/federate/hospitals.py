@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from scafflix.federate.roster import Roster, new_roster
 from scafflix.federate.server import ServerCore
 from scafflix.federate.serving import Failure
 from scafflix.federate.settings import Settings
-from scafflix.gradients import Exact
+from scafflix.gradients import Exact, Reduced
 from scafflix.methods import METHODS, Method, parameters
 
 DIM = 5
@@ -75,7 +75,33 @@ class Quadratic:
         return Vector((self.b[:3], self.b[3:].reshape(1, 2)))
 
 
+class Sampled(Quadratic):
+    """The same, as the mean of two functions of which a gradient takes one by chance; clients
+    reduce the variance of that."""
+
+    estimate = Reduced(1, q=0.3)
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.other = np.random.default_rng(50 + number).normal(size=DIM)
+
+    @property
+    def scales(self) -> Scales:
+        return Scales(*(0.2 * part for part in super().scales))
+
+    def gradient(self, point: Vector, place: Place) -> Vector:
+        sign = np.random.default_rng([place.seed, place.round, place.number, place.step]).choice(
+            [-1, 1]
+        )
+        g = self.Q @ (self._flat(point) - self.b) + sign * 0.5 * (self._flat(point) - self.other)
+        return Vector((g[:3], g[3:].reshape(1, 2)))
+
+    def full_gradient(self, point: Vector) -> Vector:
+        return super().gradient(point, Place(0, 0, 0, 0, 0, 0))
+
+
 LEARNERS = [Quadratic(number) for number in range(len(ALPHA))]
+SAMPLED = [Sampled(number) for number in range(len(ALPHA))]
 
 
 def flix_optimum(
@@ -127,13 +153,16 @@ class Hospital:
 
 
 def quadratic_hospitals(
-    folder: Path, kind: type[ClientCore] = ClientCore, method: Callable[..., Method] | None = None
+    folder: Path,
+    kind: type[ClientCore] = ClientCore,
+    method: Callable[..., Method] | None = None,
+    learners: Sequence[Quadratic] = LEARNERS,
 ) -> dict[str, Hospital]:
     """One for each quadratic; maybe with a method that is not of the package."""
 
     def maker(number: int) -> Callable[[Callable[[str], None]], ClientCore]:
         return lambda hook: kind(
-            f"clinic-{number}", ALPHA[number], LEARNERS[number], folder / "nodes", hook, method
+            f"clinic-{number}", ALPHA[number], learners[number], folder / "nodes", hook, method
         )
 
     return {f"clinic-{k}": Hospital(maker(k)) for k in range(len(ALPHA))}

@@ -13,6 +13,7 @@ from hospitals import (
     Direct,
     Faulty,
     Hospital,
+    Quadratic,
     flat,
     flix_optimum,
     fresh_roster,
@@ -23,10 +24,11 @@ from hospitals import (
 )
 
 import scafflix as sx
-from scafflix.federate.client import ClientCore
+from scafflix.core.vector import Vector
 from scafflix.federate.configuration import DeployConfig
 from scafflix.federate.distance import Yardstick, distance
 from scafflix.federate.flower_server import plan_run
+from scafflix.federate.learner import Place
 from scafflix.federate.messages import Introduction, Upload
 from scafflix.federate.roster import Roster, new_roster
 from scafflix.federate.server import ServerCore
@@ -133,15 +135,15 @@ def test_an_attack_in_the_last_round_is_noticed_at_the_farewell(folder: Path) ->
         serve(server, attack)
 
 
-class Steep(ClientCore):
-    """A client whose stepsize is not what it claims: the run diverges by itself."""
+class Steep(Quadratic):
+    """A learner whose stepsize is not what it claims: the run diverges by itself."""
 
-    def _gradient(self, message: Any, points: Any, step: int) -> Any:
-        return 2.3 * super()._gradient(message, points, step)
+    def gradient(self, point: Vector, place: Place) -> Vector:
+        return 2.3 * super().gradient(point, place)
 
 
 def test_a_run_that_diverges_stops_with_a_sentence_and_keeps_its_best_model(folder: Path) -> None:
-    hospitals = quadratic_hospitals(folder, Steep)
+    hospitals = quadratic_hospitals(folder, learners=[Steep(k) for k in range(len(LEARNERS))])
     roster = fresh_roster(hospitals)
     server = make_server(folder, roster, START, rounds=500)
     with pytest.raises(sx.ScafflixError, match=r"scafflix diverged: after .* smaller stepsizes"):

@@ -66,7 +66,7 @@ def test_a_node_becomes_a_supernode(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.exception is None, found.output
     (command, variables, *_) = started[0]
     assert command[1:4] == ["-P", "-m", "scafflix_flower.supernode"]
-    assert "--insecure" in command
+    assert "--root-certificates" not in command
     assert variables["FLWR_TELEMETRY_ENABLED"] == "0"
     settings = (tmp_path / "state" / "node.toml").read_text()
     assert 'client = "c"' in settings

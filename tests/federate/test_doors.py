@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import MutableMapping
 from pathlib import Path
 from types import ModuleType
@@ -19,8 +21,6 @@ import tomli_w
 pytest.importorskip("flwr", reason="Flower is not installed; pip install 'scafflix[flower]'")
 
 from flwr.cli.build import build_fab_from_disk
-from flwr.supercore.constant import TaskType
-from flwr.supercore.superexec.executor.types import ExecutionSpec
 from starlette.responses import PlainTextResponse
 
 from scafflix.federate.configuration import DeployConfig, checked
@@ -29,7 +29,6 @@ from scafflix.federate.local import LocalFederation
 from scafflix.federate.partition import write_nodes
 from scafflix.federate.processes import Processes, environment, free_port, wait_for_port
 from scafflix_flower import own_app
-from scafflix_flower.executor import OwnAppExecutor
 from scafflix_flower.superlink import FOR_NODES, NodesOnly, OperatorOnly, superlink
 
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern")  # inside Flower
@@ -70,11 +69,19 @@ def other(tmp_path: Path) -> Path:
     return app
 
 
-def flwr_run(app: Path, home: Path, **link: object) -> subprocess.CompletedProcess[str]:
-    """Flower's own command, followed to the end of the run."""
-    if link:
-        home.mkdir()
-        (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"scafflix": link}}))
+def flwr_run(
+    app: Path, home: Path, secret: str = "", **link: object
+) -> subprocess.CompletedProcess[str]:
+    """Flower's own command, followed to the end of the run; maybe with an operator's secret."""
+    home.mkdir()
+    (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"scafflix": link}}))
+    if secret:
+        known = {"authn-type": "oidc", "oidc-access-token": secret, "oidc-refresh-token": secret}
+        stored = {
+            f"flower.account-auth.{link['address']}.{name}": b64encode(value.encode()).decode()
+            for name, value in known.items()
+        }
+        (home / "credentials.yaml").write_text(json.dumps(stored))  # JSON is valid YAML
     program = str(Path(sys.executable).parent / "flwr")
     words = [program, "run", str(app), "scafflix", "--stream"]
     variables = environment(home, home)
@@ -90,19 +97,24 @@ def test_nobody_but_the_operator_hands_in_a_run_and_nobody_another_app(
     with federation.processes:
         federation.start()
         link = federation.link
+        link.wait()
         assert link.certificates is not None
         ca = {"root-certificates": str(link.certificates / "ca.crt")}
         at_nodes = flwr_run(other, tmp_path / "a", address=f"127.0.0.1:{link.port}", **ca)
-        stranger = flwr_run(other, tmp_path / "b", address=link.control, insecure=True)
-        operator = flwr_run(other, link.folder / "flower")
+        near = {"address": f"127.0.0.1:{link.control}", "insecure": True}
+        stranger = flwr_run(other, tmp_path / "b", **near)
+        secret = (link.folder / "flower" / "secret").read_text()
+        operator = flwr_run(other, tmp_path / "c", secret, **near)
         record = federation.run()
         assert all(federation.processes.running[f"node-{k}"].poll() is None for k in range(2))
     log = (link.folder / "logs" / "superlink.log").read_text()
     assert at_nodes.returncode != 0
     assert "Refused '/v1/control/start-run'" in log
     assert stranger.returncode != 0
-    assert log.count("Created run") == 2  # the operator's: this one, and then ours
-    assert "Refused to run an app other than scafflix's own" in operator.stdout
+    assert operator.returncode != 0
+    refusal = "Refused to run an app other than scafflix's own"
+    assert refusal in " ".join(operator.stderr.replace("│", " ").split())  # Flower draws a box
+    assert log.count("Created run") == 1  # ours
     assert not list((tmp_path / "marks").iterdir())
     assert record.clients["rounds"].tolist() == [1, 1]
 
@@ -119,7 +131,7 @@ def test_a_node_refuses_another_app_whatever_its_server_asks(other: Path, tmp_pa
         processes.start("superlink", "flower-superlink", *words)
         wait_for_port(port, processes)
         address = f"127.0.0.1:{port}"
-        node = processes.start("node", *node_words(address, settings, free_port()))
+        node = processes.start("node", *node_words(address, settings))
         run = flwr_run(other, tmp_path / "home", address=address, insecure=True)
         assert node.poll() is None
     assert [mark.name for mark in (tmp_path / "marks").iterdir()] == ["server"]  # its own server
@@ -167,17 +179,6 @@ def test_an_app_is_ours_by_its_digest_and_not_by_its_name(other: Path) -> None:
     for fab in (build_fab_from_disk(other), b"", b"PK", os.urandom(100)):
         with pytest.raises(own_app.OtherAppError, match="an app other than"):
             own_app.check(fab)
-
-
-def test_a_token_is_not_among_the_arguments_of_a_process() -> None:
-    executor = OwnAppExecutor("client")
-    place = (TaskType.CLIENT_APP, "127.0.0.1:1", "0123abcd")
-    executor.launch(ExecutionSpec(*place, True, None, False, os.getpid(), True, 1))
-    (child,) = executor.children
-    child.kill()
-    child.wait()
-    assert "127.0.0.1:1" in child.args  # type: ignore[operator]
-    assert "0123abcd" not in " ".join(child.args)  # type: ignore[arg-type]
 
 
 def test_a_flower_that_works_otherwise_is_not_used() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 from hospitals import (
     LEARNERS,
+    SAMPLED,
     Crash,
     Direct,
     Faulty,
+    Quadratic,
     flat,
     flix_optimum,
     fresh_roster,
@@ -48,12 +51,13 @@ def play(
     rounds: int = ROUNDS,
     rate: float = 0.15,
     kind: type[ClientCore] = ClientCore,
+    learners: Sequence[Quadratic] = LEARNERS,
     amnesia: float = 0.0,
     server_crashes: float = 0.0,
     **settings: Any,
 ) -> Outcome:
     """A run with faults, then quiet farewells so that everybody settles."""
-    hospitals = quadratic_hospitals(folder, kind)
+    hospitals = quadratic_hospitals(folder, kind, learners=learners)
     roster = fresh_roster(hospitals)
     random = np.random.default_rng(1000 + seed)
     faulty = Faulty(hospitals, seed, rate)
@@ -164,6 +168,15 @@ def test_clients_with_amnesia_get_their_state_back_from_the_mirror() -> None:
     assert made.transport.happened["amnesia"] > 20
     assert made.server.tally.counts["restored"] > 10
     assert made.distance < 1e-8
+    assert made.invariant < 1e-8
+
+
+def test_what_gradients_remember_outlives_faults_and_is_found_anew_where_it_is_lost() -> None:
+    with quick_folder() as folder:
+        made = play(folder, seed=6, learners=SAMPLED, amnesia=0.03, mirror=True, minimum=2)
+    assert made.transport.happened["amnesia"] > 10
+    assert made.server.tally.counts["restored"] > 5
+    assert made.distance < 1e-8  # plain minibatches stop at about 0.1
     assert made.invariant < 1e-8
 
 

@@ -30,9 +30,10 @@ from scafflix.federate.flower_server import plan_run, server_app
 from scafflix.federate.flower_transport import FlowerTransport
 from scafflix.federate.messages import Curve, Evaluation, Hello, Introduction, Refusal, Upload
 from scafflix.federate.node import client_of
+from scafflix.federate.parcels import KINDS
 from scafflix.federate.partition import write_nodes
 from scafflix.federate.roster import new_roster
-from scafflix.federate.wire import KINDS, pack, unpack
+from scafflix.federate.wire import pack, unpack
 from scafflix.gradients import Exact, Minibatch
 from scafflix.methods import METHODS
 from scafflix.record import Record

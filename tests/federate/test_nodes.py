@@ -27,28 +27,48 @@ from scafflix.methods import METHODS
 
 def node(config: DeployConfig, data: Path, folder: Path, name: str = "a", **own: Any) -> ClientCore:
     settings = {"client": name, "data": str(data), "folder": str(folder), "min-examples": 1, **own}
-    return client_of(checked(config), settings)
+    made = client_of(checked(config), settings)
+    assert isinstance(made, ClientCore)  # no table
+    return made
 
 
 ROWS = ([1.0, 0.5, -1.0, 2.0, 0.25], [0.5, 1.0, 2.0, -1.0, 0.125], [1, 2, 1, 2, 1])
 
 
-def test_the_same_examples_from_csv_svmlight_and_npz_are_the_same_function(tmp_path: Path) -> None:
+def test_the_same_examples_from_svmlight_and_npz_are_the_same_function(tmp_path: Path) -> None:
     a, b, label = ROWS
     rows = list(zip(a, b, label, strict=True))
-    lines = [f"{x},{y},{z}" for x, y, z in rows]
-    (tmp_path / "d.csv").write_text("\n".join(["u,v,label", *lines]) + "\n")
     words = [f"{z} 1:{x} 2:{y}" for x, y, z in rows]
     (tmp_path / "d.svm").write_text("\n".join(words) + "\n")
     np.savez(tmp_path / "d.npz", x=np.array([a, b]).T, y=label)
     config = DeployConfig(data="nodes", alpha=0.5, classes=(1, 2))
     found = [
-        node(config, tmp_path / f"d.{kind}", tmp_path / kind).learner
-        for kind in ("csv", "svm", "npz")
+        node(config, tmp_path / f"d.{kind}", tmp_path / kind).learner for kind in ("svm", "npz")
     ]
     point = found[0].start()
     assert len({round(learner.loss(point), 12) for learner in found}) == 1
     assert len({learner.scales for learner in found}) == 1
+
+
+def test_a_learner_that_cannot_reduce_variance_is_not_taken_for_one_that_does(
+    tmp_path: Path,
+) -> None:
+    here = "from hospitals import Quadratic, Sampled\n"
+    makes = "def {0}(path, config):\n    return {1}(0)\n"
+    code = here + makes.format("plain", "Quadratic") + makes.format("able", "Sampled")
+    (tmp_path / "mine.py").write_text(code)
+    config = DeployConfig(
+        data="nodes", alpha=0.5, model="mine", batch=4, reduced=True, stepsize=0.1, p=0.5
+    )
+    file = tmp_path / "mine.py"
+
+    def made(name: str) -> ClientCore:
+        own = {"client": "a", "data": "d", "folder": str(tmp_path), "min-examples": 1}
+        return client_of(checked(config, own=True), {**own, "learner": f"{file}:{name}"})
+
+    assert made("able").name == "a"
+    with pytest.raises(sx.ScafflixError, match="no `estimate` of reduced variance"):
+        made("plain")
 
 
 def test_a_node_may_lack_a_class_that_was_agreed_on(tmp_path: Path) -> None:

@@ -36,6 +36,9 @@ from scafflix.federate.serving import Failure, serve
 from scafflix.models.dense import dense
 from scafflix.personalization.rules.choosing import choose
 from scafflix.personalization.rules.contract import GRID
+from scafflix.report.content import content
+from scafflix.report.curves import families
+from scafflix.runs.adapting import adapt, told_by
 
 ROUNDS, SIZES, L2 = 6, (12, 16, 25, 40, 60), 0.01
 CLIENTS = len(SIZES)
@@ -74,6 +77,10 @@ def simulated() -> sx.Record:
 def learner(number: int) -> ConvexLearner:
     mine = federation().take([number])
     return ConvexLearner(mine, sx.models.logistic(), L2, classes=(-1, 1))
+
+
+def mean_over_examples(curves: Any, sizes: Any) -> Any:
+    return np.average(curves - curves[:, :1], axis=0, weights=sizes)
 
 
 def clinics(folder: Path, rule: str = "auto") -> dict[str, Hospital]:
@@ -123,11 +130,20 @@ def test_clients_choose_the_alphas_and_take_home_the_models_of_the_simulator(fol
     assert made.clients["alpha_note"].tolist() == wanted.clients["alpha_note"].tolist()
     for name in ("alpha", "taking_part"):
         mine, theirs = _flat(made.summary[name]), _flat(wanted.summary[name])
+        mine, theirs = ({k: v for k, v in one.items() if _told(k)} for one in (mine, theirs))
         assert mine == pytest.approx(theirs, abs=1e-6)
+    # the server goes by losses, and by the spread of the clients alone
+    home = made.summary["taken_home"]
+    assert (home["metric"], home["over"]) == ("loss", "clients")
+    saved = made.clients["test_loss_local"] - made.clients["test_loss_personal"]
+    assert home["local"]["difference"] == pytest.approx(-saved.mean())
+    low, high = home["local"]["interval"]
+    near = wanted.summary["taking_part"]["personal"]["interval"]
+    assert [-high, -low] == pytest.approx(near, abs=0.2 * (high - low))
     # the curves themselves stay out of the record, and the objective is that of the training
     own = wanted.curves["own"]
-    np.testing.assert_allclose(made.curves["mean"], (own - own[:, :1]).mean(axis=0), atol=1e-6)
-    assert set(made.curves) == {"alpha", "mean"}
+    np.testing.assert_allclose(made.curves["mean"], mean_over_examples(own, SIZES), atol=1e-6)
+    assert set(made.curves) == {"alpha", "mean", "scarcity"}
     assert made.metrics["objective"].tolist() == sorted(made.metrics["objective"], reverse=True)
     # for each client one curve up and one mean down; x once, and as the average to commit
     x = 64 * server.x[0].size
@@ -136,6 +152,34 @@ def test_clients_choose_the_alphas_and_take_home_the_models_of_the_simulator(fol
     assert CURVE / 8 <= 200
     found = sx.Record.load(made.save(folder / "record"))
     assert found.summary["alpha"]["rule"] == "loo"
+
+
+def _told(name: str) -> bool:
+    """Whether it follows from what clients tell: the noise of their examples is not told."""
+    return not name.endswith((" interval", " clearly_hurt"))
+
+
+def test_a_federations_record_serves_newcomers_and_a_page(folder: Path) -> None:
+    """A newcomer is told what one of a simulation is; the clients' own curves are in neither."""
+    hospitals = clinics(folder)
+    server = server_of(folder, hospitals)
+    asked = {"data": "here", "model": "logistic", "method": "scafflix", "alpha": "auto"}
+    config = {**asked, "l2": L2, "seed": 1, "classes": [1, -1]}
+    made = record(server, serve(server, Direct(hospitals)), config, 1.0)
+    found = sx.Record.load(made.save(folder / "record"))
+    told, wanted = told_by(found), told_by(simulated())
+    np.testing.assert_allclose(told.curve, wanted.curve, atol=1e-6)
+    assert told.scarcity == pytest.approx(wanted.scarcity)
+    rows, labels = federation().train.features[:12], federation().train.labels[:12]
+    np.savez(folder / "new.npz", x=rows, y=labels)
+    newcomer = adapt(found, folder / "new.npz")
+    np.testing.assert_allclose(
+        newcomer.models["local"][0], simulated().models["local"][0], atol=1e-6
+    )
+    assert 0 <= newcomer.clients["alpha"][0] <= 1
+    (line,) = content(families([found]), None)["lines"]
+    assert line["curves"] is None
+    assert line["chosen"]["rule"] == "loo"
 
 
 def _flat(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,7 +228,8 @@ def test_who_is_away_at_the_end_chooses_when_the_server_is_started_again(folder:
     assert made.clients["alpha"][at] == 1
     assert made.summary["alpha"]["notes"] == {SILENT: 1}
     others = np.delete(simulated().curves["own"], at, axis=0)
-    np.testing.assert_allclose(made.curves["mean"], (others - others[:, :1]).mean(axis=0))
+    sizes = np.delete(SIZES, at)
+    np.testing.assert_allclose(made.curves["mean"], mean_over_examples(others, sizes))
     assert not hospitals[AWAY].core.model_path(server.run).exists()
     again = make_server(folder, server.roster, learner(0).start(), rounds=ROUNDS, seed=1)
     made = record(again, serve(again, Direct(hospitals)), {}, 0.0)
@@ -237,13 +282,13 @@ def test_the_last_question_repeated_has_the_same_answer(folder: Path) -> None:
 
 
 def spoiled(curve: Curve) -> dict[str, tuple[str, Curve]]:
-    values, scarcity = curve.curve
+    values, examples = curve.curve
     return {
-        "not from 0": ("range", curve._replace(curve=(values + 1, scarcity))),
-        "huge": ("range", curve._replace(curve=(1e200 * values, scarcity))),
-        "half an example": ("range", curve._replace(curve=(values, 0 * scarcity + 2))),
-        "too short": ("shape", curve._replace(curve=(values[1:], scarcity))),
-        "NaN": ("not_finite", curve._replace(curve=(np.nan * values, scarcity))),
+        "not from 0": ("range", curve._replace(curve=(values + 1, examples))),
+        "huge": ("range", curve._replace(curve=(1e200 * values, examples))),
+        "half an example": ("range", curve._replace(curve=(values, 0 * examples + 0.5))),
+        "too short": ("shape", curve._replace(curve=(values[1:], examples))),
+        "NaN": ("not_finite", curve._replace(curve=(np.nan * values, examples))),
         "another's": ("unknown_client", curve._replace(client="client-0")),
         "another round": ("round", curve._replace(round=curve.round - 1)),
     }
@@ -273,7 +318,8 @@ def test_bad_curves_are_refused_and_are_in_no_mean(folder: Path) -> None:
     assert wire.tried == 7
     own = simulated().curves["own"]
     assert server.others is not None
-    np.testing.assert_allclose(server.others.curve, (own - own[:, :1]).mean(axis=0), atol=1e-6)
+    expected = mean_over_examples(own, SIZES)
+    np.testing.assert_allclose(server.others.curve, expected, atol=1e-6)
 
 
 def test_a_client_refuses_a_mean_that_is_none(folder: Path) -> None:

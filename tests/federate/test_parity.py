@@ -41,9 +41,9 @@ from scafflix.federate.roster import new_roster
 from scafflix.federate.server import ServerCore
 from scafflix.federate.serving import serve
 from scafflix.federate.settings import Settings
-from scafflix.gradients import Exact, Gradient, Minibatch
+from scafflix.gradients import Exact, Gradient, Minibatch, Reduced
 from scafflix.methods import METHODS, Client, parameters
-from scafflix.methods.method import fitted
+from scafflix.methods.remembering import ready
 from scafflix.models.dense import dense
 from scafflix.personalization.personalize import Start
 from scafflix.record import Record
@@ -56,19 +56,22 @@ ROUNDS = 20
 
 
 @cache
-def learner(kind: str, number: int, batch: int | None) -> ConvexLearner:
+def learner(kind: str, number: int, gradient: Gradient) -> ConvexLearner:
     fed = cases.federation(kind)
     classes = None if kind == "linear" else tuple(np.unique(fed.train.labels).tolist())
-    gradient: Gradient = Exact() if batch is None else Minibatch(batch)
     model = sx.models.MODELS[kind]()
     mine = fed.take([number])
     return ConvexLearner(mine, model, cases.L2, gradient=gradient, classes=classes)
 
 
-def convex_hospitals(folder: Path, kind: str, batch: int | None = None) -> dict[str, Hospital]:
+def convex_hospitals(
+    folder: Path, kind: str, gradient: Gradient | None = None
+) -> dict[str, Hospital]:
+    estimate = gradient or Exact()
+
     def maker(number: int) -> Any:
         name, alpha = f"client-{number}", float(cases.ALPHA[number])
-        return lambda hook: ClientCore(name, alpha, learner(kind, number, batch), folder, hook)
+        return lambda hook: ClientCore(name, alpha, learner(kind, number, estimate), folder, hook)
 
     return {f"client-{k}": Hospital(maker(k)) for k in range(len(cases.ALPHA))}
 
@@ -86,16 +89,32 @@ def test_every_convex_model_deployed_makes_the_models_of_the_simulator(
     assert np.abs(server.x[0] - simulated.models["global"]).max() < 1e-6
 
 
-@pytest.mark.parametrize("name", ["scafflix", "sgd", "finetuning"])
-def test_minibatches_are_those_of_the_simulator(name: str, tmp_path: Path) -> None:
-    case, gradient = cases.case("logistic"), Minibatch(4)
+@pytest.mark.parametrize(
+    ("name", "gradient", "cohort"),
+    [
+        ("scafflix", Minibatch(4), None),
+        ("sgd", Minibatch(4), None),
+        ("finetuning", Minibatch(4), None),
+        ("scafflix", Reduced(4), 3),
+        ("sgd", Reduced(4), None),
+        ("ditto", Reduced(4), 3),
+        ("finetuning", Reduced(4), 3),
+    ],
+)
+def test_minibatches_are_those_of_the_simulator(
+    name: str, gradient: Gradient, cohort: int | None, tmp_path: Path
+) -> None:
+    case = cases.case("logistic")
     method = METHODS[name](sx.plan(case.problem, case.person, gradient=gradient))
-    simulated = sx.run(case.problem, case.person, method, rounds=ROUNDS, seed=3)
-    hospitals = convex_hospitals(tmp_path, "logistic", batch=4)
+    simulated = sx.run(case.problem, case.person, method, rounds=ROUNDS, seed=3, cohort=cohort)
+    hospitals = convex_hospitals(tmp_path, "logistic", gradient)
     roster = fresh_roster(hospitals)
-    deployed = METHODS[name](advice(roster.introductions, gradient))
+    plan = advice(roster.introductions, gradient)
+    deployed = METHODS[name](plan)
+    if isinstance(gradient, Reduced):
+        np.testing.assert_allclose(deployed.rate, method.rate)
     start = hospitals["client-0"].core.learner.start()
-    settings = Settings(rounds=ROUNDS, seed=3)
+    settings = Settings(rounds=ROUNDS, seed=3, cohort=cohort)
     server = ServerCore(tmp_path, roster, deployed, start.tree, settings)
     serve(server, Direct(hospitals))
     assert np.abs(server.x[0] - simulated.models["global"]).max() < 1e-6
@@ -175,20 +194,28 @@ def _network_federation() -> sx.data.Federation:
 
 
 @pytest.mark.parametrize(
-    ("name", "batch"), [("scafflix", 5), ("finetuning", 5), ("i_scaffnew", None), ("fedrep", 5)]
+    ("name", "gradient"),
+    [
+        ("scafflix", Minibatch(5)),
+        ("finetuning", Minibatch(5)),
+        ("i_scaffnew", Exact()),
+        ("fedrep", Minibatch(5)),
+        ("scafflix", Reduced(5)),
+        ("finetuning", Reduced(5)),
+        ("fedrep", Reduced(5)),
+    ],
 )
 def test_a_network_with_cohorts_deployed_makes_the_models_of_the_simulator(
-    name: str, batch: int | None, tmp_path: Path
+    name: str, gradient: Gradient, tmp_path: Path
 ) -> None:
     fed, network = _network_federation(), dense(FEATURES, CLASSES, hidden=())
     whole = sx.Problem(fed, network, 0.01)
     alpha = np.array([1.0, 0.4, 0.7, 0.9])
-    gradient: Gradient = Exact() if batch is None else Minibatch(batch)
     plan = without_theory(alpha, np.full(4, 0.1), 0.4, gradient)
     chosen: dict[str, Any] = {"p": 0.4}
     chosen |= {"pace": "actual"} if "pace" in parameters(METHODS[name]) else {}
     chosen |= {"own": "*/bias"} if "own" in parameters(METHODS[name]) else {}
-    method = fitted(METHODS[name](plan, **chosen), names_of(whole.template))
+    method = ready(METHODS[name](plan, **chosen), names_of(whole.template))
     random = np.random.default_rng(5)
     stars = jax.tree.map(
         lambda leaf: (0.3 * random.normal(size=(4, *leaf.shape))).astype(np.float32),

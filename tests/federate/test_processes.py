@@ -36,7 +36,7 @@ def test_a_node_killed_in_mid_run_and_started_again_loses_nothing(tmp_path: Path
     killed: list[int] = []
 
     def watch(done: int, total: int, state: str) -> None:
-        if done == 2:
+        if done >= 2 and not killed:
             made.kill_node(1)
             made.start_node(1)
             killed.append(done)
@@ -45,7 +45,7 @@ def test_a_node_killed_in_mid_run_and_started_again_loses_nothing(tmp_path: Path
         made.start()
         started = list(made.processes.running.values())
         record = made.run(watch)
-    assert killed == [2]
+    assert killed
     assert record.summary["rounds"] == 5
     assert record.clients["rounds"][1] >= 3  # two before, and it came back
     assert np.isfinite(record.clients["loss_personal"]).all()  # and took its model home
@@ -91,10 +91,10 @@ def test_the_commands_of_an_operator_train_a_network_among_registered_nodes(
         while "waiting for 2 nodes" not in (tmp_path / "server.log").read_text():
             assert serving.poll() is None, processes.last_words("server")
             time.sleep(0.2)
+        stranger = node("stranger", "a")
+        assert stranger.wait(300) != 0  # while there is a server that refuses it
         node("a", "a")
         node("b", "b")
-        stranger = node("stranger", "a")
-        assert stranger.wait(300) != 0
         assert serving.wait(600) == 0, processes.last_words("server")
     record = Record.load(server / "server" / "record")
     assert record.clients["client"].tolist() == ["a", "b"]

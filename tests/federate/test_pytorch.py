@@ -29,12 +29,16 @@ from scafflix.federate.examples import load_examples
 from scafflix.federate.flower_client import client_app
 from scafflix.federate.learner import Place
 from scafflix.federate.network import NetworkLearner
+from scafflix.federate.node import client_of
 from scafflix.federate.partition import write_nodes
 from scafflix.federate.pytorch import TorchLearner
-from scafflix.gradients import Minibatch
+from scafflix.gradients import Minibatch, Reduced
 from scafflix.models.dense import dense
+from scafflix.models.pytorch import torch_network
 from scafflix.personalization.optima import Recipe
-from scafflix.runs.config import read
+from scafflix.problems.modules import start_of
+from scafflix.runs.config import RunConfig, read
+from scafflix.runs.runner import execute
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FEATURES, CLASSES, L2 = 4, 3, 0.05
@@ -97,6 +101,15 @@ def test_a_batch_depends_on_its_place_alone() -> None:
     assert np.abs(first - other).max() > 1e-3
 
 
+def test_a_full_gradient_is_the_mean_of_all_batches_of_one() -> None:
+    learner = torch_learner(gradient=Reduced(5))
+    x, whole = 3 * learner.start(), torch_learner()
+    np.testing.assert_allclose(
+        learner.full_gradient(x).tree[0], whole.gradient(x, PLACE).tree[0], rtol=1e-6
+    )
+    assert np.abs(learner.gradient(x, PLACE).tree[0] - learner.full_gradient(x).tree[0]).max() > 0
+
+
 def test_every_node_starts_from_the_same_point() -> None:
     one, two = torch_learner(), torch_learner()
     other = torch_learner(recipe=Recipe(seed=1))
@@ -104,9 +117,22 @@ def test_every_node_starts_from_the_same_point() -> None:
     assert np.abs(one.start().tree[0] - other.start().tree[0]).max() > 1e-3
 
 
-def test_a_module_with_buffers_is_refused() -> None:
-    with pytest.raises(sx.ScafflixError, match="buffers"):
-        TorchLearner(federation(), lambda: nn.BatchNorm1d(FEATURES))
+def test_what_batch_norms_count_is_that_of_the_nodes_own_training_examples() -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.BatchNorm1d(FEATURES), nn.Linear(FEATURES, CLASSES))
+
+    learner = TorchLearner(federation(), make)
+    features = np.float32(learner.federation.train.features)
+    saved = learner.named(learner.start())
+    np.testing.assert_allclose(saved["0.running_mean"], features.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(saved["0.running_var"], features.var(axis=0, ddof=1), rtol=1e-5)
+    assert [leaf.shape for leaf in learner.start().tree] == [(4,), (4,), (3, 4), (3,)]
+    module = make().eval()
+    module.load_state_dict({name: torch.from_numpy(array) for name, array in saved.items()})
+    outputs = module(torch.from_numpy(features)).detach()
+    labels = torch.from_numpy(np.asarray(learner.federation.train.labels))
+    loss = float(nn.functional.cross_entropy(outputs, labels))
+    assert learner.loss(learner.start()) == pytest.approx(loss, rel=1e-6)
 
 
 def test_the_example_learns_in_a_federation(tmp_path: Path) -> None:
@@ -146,3 +172,33 @@ def test_uploads_of_a_module_are_compressed_too(tmp_path: Path) -> None:
     assert made.metrics["bits_up"][-1] == 2 * 3 * 8 * np.ceil(9 * numbers / 8)
     assert made.summary["refused"] == 0
     assert made.metrics["objective"][-1] < made.metrics["objective"][0]
+
+
+@pytest.mark.parametrize("more", [[], ["batch=10", "reduced=true"]], ids=["plain", "reduced"])
+def test_a_module_is_deployed_with_the_models_of_its_simulation(
+    more: list[str], tmp_path: Path
+) -> None:
+    model = f"{EXAMPLES / 'torch_node.py'}:Digits"
+    words = [f"model={model}", "alpha=1", "optima_steps=20", "rounds=4", "cohort=3", *more]
+    config = read(DeployConfig, EXAMPLES / "torch_node.toml", {}, words)
+    asked = [f"{name}={getattr(config, name)}" for name in ("data", "clients", "split", "stepsize")]
+    simulated = execute(read(RunConfig, None, {}, [*words, *asked]))
+    for_nodes, own = write_nodes(checked(config), 3, tmp_path)
+    settings = {"settings": text_of(for_nodes)}
+    grid = InProcessGrid(client_app(), dict(enumerate(own, 10)), settings)
+    made = flower_server.run(grid, for_nodes, tmp_path / "server", nodes=3, poll=0.0)
+    for name, array in simulated.models.items():
+        if name.startswith("global/"):
+            np.testing.assert_allclose(made.models[name], array, rtol=1e-4, atol=1e-6)
+    start = start_of(torch_network(model), 0)["output.weight"]
+    assert np.abs(simulated.models["global/output.weight"] - start).max() > 1e-2
+
+
+def test_a_node_never_loads_a_module_that_the_server_names(tmp_path: Path) -> None:
+    model = f"{EXAMPLES / 'torch_node.py'}:Digits"
+    config = read(DeployConfig, EXAMPLES / "torch_node.toml", {}, [f"model={model}"])
+    for_nodes, own = write_nodes(checked(config), 3, tmp_path)
+    assert own[0]["model"] == model
+    del own[0]["model"]
+    with pytest.raises(sx.ScafflixError, match="a node never loads a file that a server names"):
+        client_of(for_nodes, own[0])

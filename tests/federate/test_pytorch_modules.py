@@ -273,7 +273,6 @@ def plain() -> nn.Module:
         (lazy, None, "The parameter weight has no shape yet"),
         (lambda: nn.ParameterList([nn.Parameter(torch.tensor(1.0))]), None, "0 is a scalar"),
         (lambda: nn.Linear(4, 3, dtype=torch.complex64), None, "weight is complex"),
-        (lambda: nn.BatchNorm1d(FEATURES), None, "buffers"),
         (lambda: nn.Linear, None, "returns a type; it must return a torch.nn.Module"),
     ],
 )

@@ -139,7 +139,7 @@ def test_nodes_files_of_another_run_are_not_replaced(tmp_path: Path) -> None:
     write_nodes(config, None, tmp_path / "nodes")
     before = (tmp_path / "nodes" / "000" / "data.npz").read_bytes()
     write_nodes(config, None, tmp_path / "nodes")
-    with pytest.raises(sx.ScafflixError, match="whose scale is none, not maxabs"):
+    with pytest.raises(sx.ScafflixError, match="whose scale is auto, not maxabs"):
         write_nodes(DeployConfig(**{**vars(config), "scale": "maxabs"}), None, tmp_path / "nodes")
     table.write_text(table.read_text().replace("a,5,1", "a,5,0"))
     with pytest.raises(sx.ScafflixError, match="whose digest_of_data is"):

@@ -207,6 +207,10 @@ class Reference:
         steps, c0 = [int(K) for K in self.local_steps], self.weight * self.h0
         return self._scaled(reference.fedlin(self.gradients, self.steps, self.x0, c0, steps))
 
+    def s_local_svrg(self) -> Found:
+        steps, c0 = [int(K) for K in self.local_steps], self.weight * self.h0
+        return self._scaled(reference.s_local_svrg(self.gradients, self.steps, self.x0, c0, steps))
+
     def feddyn(self) -> Found:
         steps, h0 = [int(K) for K in self.local_steps], self.weight * self.h0
         return self._scaled(

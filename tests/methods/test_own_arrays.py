@@ -138,7 +138,12 @@ DENSE = ("layer0/bias", "layer0/weight", "layer1/bias", "layer1/weight")
         ("fedrep", {}, DENSE[:2], "own is 'layer0/\\*', which matches all"),
         ("fedbn", {}, DENSE, "which matches none"),
         ("fedper", {}, ("",), "this model has one array; take a network"),
-        ("fedrep", {}, ("0.weight", "2.weight"), "fedrep needs own, since the last layer is not k"),
+        (
+            "fedrep",
+            {},
+            ("one/weight", "two/weight"),
+            "fedrep needs own, since the last layer is not k",
+        ),
     ],
 )
 def test_a_model_without_arrays_to_keep_or_to_share_is_refused(

@@ -3,6 +3,8 @@ gradients as a special case, the optimum instead of a noise floor, the guarantee
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,13 +12,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import miniature
 import reference
 import scafflix as sx
-from cases import ALPHA, DIM, L2, SIZES, Case, examples, follow
+from cases import ALPHA, DIM, L2, ROUNDS, SIZES, Case, examples, follow
+from executions import schedule, several, softmax_gradient
+from made_up import made_up
+from scafflix import algorithm
 from scafflix.core import streams
 from scafflix.core.streams import Stream
+from scafflix.core.vector import names_of
 from scafflix.gradients import Minibatch, Reduced
-from scafflix.methods.method import Point
+from scafflix.methods.method import Client, Point, fitted
 from scafflix.theory import Plan
 
 N, B = len(ALPHA), 3
@@ -29,16 +36,15 @@ def plan(logistic_case: Case) -> Plan:
 
 
 class ByTheLines:
-    """Client i's estimates, one after another, with the examples and coins of seed 0."""
+    """Client i's estimates at one point after another, with the examples and coins of a seed."""
 
-    def __init__(self, small: Case, i: int, start: NDArray[np.float64], steps: list[int]) -> None:
+    def __init__(self, small: Case, i: int, seed: int = 0) -> None:
         self.i, self.f, (self.A, self.b) = i, small.functions[i], examples("logistic")[i]
-        self.y = ALPHA[i] * start + (1 - ALPHA[i]) * np.asarray(small.person.x_star)[i]
-        self.places = iter([(r, k) for r, K in enumerate(steps) for k in range(K)])
+        self.key, self.y = streams.key(seed, Stream.GRADIENT), None
 
-    def __call__(self, x: Point) -> Point:
-        key = streams.key(0, Stream.GRADIENT)
-        r, k = next(self.places)
+    def __call__(self, r: int, x: Point, k: int) -> Point:
+        self.y = x if self.y is None else self.y  # where its first step begins
+        key = self.key
         for place in (r, self.i, k):
             key = jax.random.fold_in(key, place)
         rows = np.asarray(jax.random.randint(key, (B,), 0, SIZES[self.i], "int32"))
@@ -48,12 +54,22 @@ class ByTheLines:
             self.y = x
         return g
 
+    def in_turn(self, steps: list[int]) -> Callable[[Point], Point]:
+        """The same in rounds of so many steps."""
+        places = iter([(r, k) for r, K in enumerate(steps) for k in range(K)])
+
+        def gradient(x: Point) -> Point:
+            r, k = next(places)
+            return self(r, x, k)
+
+        return gradient
+
 
 def test_scafflix_follows_the_papers_lines(logistic_case: Case, plan: Plan) -> None:
     small, method, start = logistic_case, sx.scafflix(plan), np.ones(DIM)
     course = follow(small.problem, small.person, method)
     iterates = reference.scafflix(
-        [ByTheLines(small, i, start, course.local_steps) for i in range(N)],
+        [ByTheLines(small, i).in_turn(course.local_steps) for i in range(N)],
         list(np.asarray(small.person.x_star)),
         ALPHA.tolist(),
         method.gamma.tolist(),
@@ -64,6 +80,39 @@ def test_scafflix_follows_the_papers_lines(logistic_case: Case, plan: Plan) -> N
     )
     np.testing.assert_allclose(course.snapshots[-1].x, iterates[-1].x[0], rtol=1e-10, atol=1e-11)
     np.testing.assert_allclose(course.snapshots[-1].h, iterates[-1].h, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("cohort", [None, 3])
+@pytest.mark.parametrize("name", ["scafflix", "gradskip", "ditto", "finetuning", "made_up"])
+def test_every_execution_follows_them(
+    logistic_case: Case, plan: Plan, name: str, cohort: int | None
+) -> None:
+    small, seed = logistic_case, 4
+    method = {**sx.METHODS, "made_up": made_up}[name](plan)
+    record = sx.run(small.problem, small.person, method, rounds=ROUNDS, seed=seed, cohort=cohort)
+    method = fitted(method, names_of(small.problem.template))
+    everyone = Client(ALPHA, np.asarray(method.gamma), None, np.array(SIZES), N)
+    stars = np.asarray(small.person.x_star)
+    clients = [Client(*one, float(N)) for one in zip(*everyone[:2], stars, SIZES, strict=True)]
+    asked = [[ByTheLines(small, i, seed) for _ in range(2)] for i in range(N)]  # of two points
+
+    def gradient(i: int, r: int, points: Any, k: int) -> Any:
+        estimates = iter(asked[i])
+        return several(lambda x: next(estimates)(r, x, k), points)
+
+    made = algorithm.run(
+        method,
+        clients,
+        np.ones(DIM),
+        [np.zeros(DIM)] * N,
+        gradient,
+        schedule(method, everyone, seed, ROUNDS, cohort),
+    )
+    np.testing.assert_allclose(record.models["global"], made.server.x, rtol=1e-9, atol=1e-10)
+    for i, client in enumerate(clients):
+        anew = partial(ByTheLines(small, i, seed), ROUNDS)
+        home = algorithm.take_home(method, client, made.states[i], made.server.x, anew)
+        np.testing.assert_allclose(record.models["personal"][i], home, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["scafflix", "fedavg", "ditto"])
@@ -98,6 +147,32 @@ def test_minibatches_stop_short_of_the_optimum_and_these_do_not(
         gaps.append([record.metrics["objective_gap"][-1] for record in records])
     assert min(gaps[0]) > 1e-5
     assert max(gaps[1]) < 1e-11
+
+
+@pytest.mark.parametrize("kind", ["a cohort", "a network"])
+def test_so_it_is_for_sampled_clients_and_for_networks(
+    logistic_case: Case, plan: Plan, kind: str
+) -> None:
+    if kind == "a cohort":
+        problem, person = logistic_case.problem, logistic_case.person
+        plain = sx.plan(problem, person, gradient=Minibatch(B))
+        gaps = [
+            sx.run(problem, person, sx.scafflix(one), rounds=400, cohort=3, every=400).metrics[
+                "objective_gap"
+            ][-1]
+            for one in (plain, plan)
+        ]
+        assert gaps[0] > 1e-5
+        assert gaps[1] < 1e-7
+        return
+    small, ones = miniature.problem(), np.ones(miniature.N)
+    squares = []
+    for gradient in (Minibatch(B), Reduced(B)):
+        method = miniature.method("scafflix", ones, 0.2 * ones, 0.2, gradient, pace="expected")
+        trained = miniature.run(small, method, ones, None, rounds=300)
+        means = [softmax_gradient(small, i, trained.x) for i in range(small.n)]
+        squares.append(np.sum(np.mean([miniature.flat(one) for one in means], axis=0) ** 2))
+    assert squares[1] < 1e-3 * squares[0]
 
 
 @pytest.mark.parametrize("name", ["scafflix", "gradskip"])
@@ -136,16 +211,20 @@ def test_the_constants_bound_what_they_say(logistic_case: Case) -> None:
 
 def test_q_is_the_share_of_a_batch_unless_given(logistic_case: Case, plan: Plan) -> None:
     problem, person = logistic_case.problem, logistic_case.person
-    np.testing.assert_allclose(plan.gradient.q, B / np.array(SIZES))
-    given = sx.plan(problem, person, gradient=Reduced(B, q=0.5))
-    np.testing.assert_array_equal(given.gradient.q, np.full(N, 0.5))
+    sizes = np.array(SIZES)
+    assert isinstance(plan.gradient, Reduced)
+    np.testing.assert_array_equal(plan.gradient.counts, sizes)
+    np.testing.assert_array_equal(plan.gradient.renewal(sizes), B / sizes)
+    assert plan.rate.zeta <= min(B / sizes) / 2
+    given = sx.plan(problem, person, gradient=Reduced(B, q=0.001))
+    assert given.rate.zeta == 0.0005
 
 
 @pytest.mark.parametrize(
     ("gradient", "words"),
     [
         (Reduced(0), "batch is 0"),
-        (Reduced(B, q=0.0), "q is 0.0; it must be above 0 and at most 1"),
+        (Reduced(B, q=0.0), "q is 0; it must be above 0 and at most 1"),
         (Reduced(B, q=1.5), "q is 1.5; it must be above 0 and at most 1"),
         (Reduced(8), "batch is 8, but client client-3 has only 7"),
     ],
@@ -155,10 +234,7 @@ def test_bad_values_are_refused(logistic_case: Case, gradient: Reduced, words: s
         sx.plan(logistic_case.problem, logistic_case.person, gradient=gradient)
 
 
-def test_it_is_refused_where_there_is_no_memory(logistic_case: Case, plan: Plan) -> None:
-    small = logistic_case
-    with pytest.raises(sx.ScafflixError, match="for rounds of all clients of a linear model"):
-        sx.run(small.problem, small.person, sx.scafflix(plan), rounds=2, cohort=3)
+def test_whole_gradients_have_no_variance_to_reduce() -> None:
     with pytest.raises(sx.ScafflixError, match="reduced is for minibatches; give batch"):
         sx.gradients.gradient("full", reduced=True)
 

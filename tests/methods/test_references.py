@@ -184,14 +184,15 @@ def scaffold(setting: Setting, x: Point, h: Point) -> tuple[Point, Point]:
 
 def fedlin(setting: Setting, x: Point, h: Point) -> tuple[Point, Point]:
     """Algorithm 1 of Mitra et al. (2021) on f~_i, an exchange of gradients and K steps by turns, in
-    the metric with weights 1/s_i; the last gradients of all clients count."""
+    the metric with weights 1/s_i; the last gradients of all clients count. S-Local-SVRG exchanges
+    gradients less often."""
     s = setting.gamma / setting.alpha**2
     mean = 1 / np.mean(1 / s)
     c_i = setting.alpha[:, None] * h
     c = c_i.mean(axis=0)
     for r, cohort in enumerate(setting.cohorts):
         shift = mean * c
-        if r % 2 == 0:
+        if setting.local_steps[r] == 1:
             for i in cohort:
                 c_i[i] = mean_gradient(setting, r, [i], x)
             c = c_i.mean(axis=0)
@@ -282,6 +283,7 @@ REFERENCES: dict[str, Callable[[Setting, Point, Point], tuple[Point, Point | Non
     "gradskip": gradskip,
     "scaffold": scaffold,
     "fedlin": fedlin,
+    "s_local_svrg": fedlin,
     "feddyn": feddyn,
     "fedavg": fedavg,
     "fedprox": fedprox,
@@ -430,6 +432,8 @@ def test_rounds_of_sampled_clients_follow_the_papers_lines(
         geometric = [round(1 / p)] * rounds
     if name == "fedlin":
         geometric[::2] = [1] * (rounds // 2)
+    if name == "s_local_svrg":
+        geometric = [svrg_steps(p, method.settings["q"], r, u) for r, u in enumerate(draws)]
     train_part = fed.train
 
     def gradient(i: int, r: int, k: int, x: Point) -> Point:
@@ -466,6 +470,16 @@ def test_rounds_of_sampled_clients_follow_the_papers_lines(
         own = found if name == "scafflix" else found / SHARES[:, None]
         np.testing.assert_allclose(own, h, rtol=3e-5, atol=3e-5)
     assert np.abs(x - start).max() > 0.02
+
+
+def svrg_steps(p: float, q: float, r: int, u: float) -> int:
+    """K in round r of S-Local-SVRG: 1 where the coin of an even round, or its being the first, says
+    that y is renewed; else by the coin of line 5, with at least 2."""
+    if r % 2 == 0:
+        if r == 0 or u > 1 - q:
+            return 1
+        u = u / (1 - q)
+    return max(2, next(k for k in range(1, 10_000) if (1 - p) ** k <= u))
 
 
 def stored(problem: sx.Problem, points: NDArray[np.float32]) -> Any:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import sem, ttest_1samp
+from scipy.stats import t as student
 
 import reference
 import scafflix as sx
 from cases import L2, Case, examples, problem
 from scafflix.personalization.rules import blending, james_stein, loo, validation
 from scafflix.personalization.rules.choosing import FEW_OF_ONE_CLASS, ONE_CLASS, choose, rule_for
-from scafflix.personalization.rules.contract import GRID, Decision, Evidence
+from scafflix.personalization.rules.contract import GRID, Decision, Evidence, evidence_of
 
 Floats = NDArray[np.float64]
 
@@ -99,8 +101,10 @@ def test_james_stein_is_the_formula(logistic_case: Case) -> None:
         assert found.curves[i, 0] == pytest.approx(V / 2)
 
 
-def evidence(curves: object, weight: object) -> Evidence:
-    return Evidence(np.asarray(curves, float), np.asarray(weight, float))
+def evidence(curves: object, weight: object, error: float = 0.0) -> Evidence:
+    """Of clients that are sure of their curves, or so unsure."""
+    known = np.asarray(curves, float)
+    return Evidence(known, np.asarray(weight, float), np.full(known.shape, error))
 
 
 def blended(given: Evidence) -> Decision:
@@ -129,25 +133,71 @@ def test_the_mean_curve_is_read_for_a_clients_own_number_of_examples() -> None:
     others = blending.told(evidence([curve(20), curve(60), curve(30)], [20, 60, 30]))
     for n in (3, 15, 90, 1000):
         expected = curve(n) - curve(n)[0]
-        np.testing.assert_allclose(blending.for_size(others, np.array([n]))[0], expected)
+        found = blending.for_size(others, np.array([n]))[0]
+        np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_the_blend_needs_only_sums_over_the_others() -> None:
     given = evidence([bowl(0.2), bowl(0.8), bowl(0.6)], [10, 20, 30])
-    alone = Evidence(given.curves[1:2], given.weight[1:2])
+    alone = evidence(given.curves[1:2], given.weight[1:2])
     made = blending.blended_with(alone, blending.told(given))
     assert made.alpha[0] == blended(given).alpha[1]
 
 
 def test_nobody_takes_what_its_own_evidence_calls_worse_than_its_own_model() -> None:
     random = np.random.default_rng(0)
-    given = evidence(
-        random.normal(size=(200, len(GRID))).cumsum(axis=1), random.integers(1, 400, 200)
-    )
-    made = blended(given)
-    taken = given.curves[np.arange(200), np.rint(20 * made.alpha).astype(int)]
-    assert (taken <= given.curves[:, 0]).all()
-    assert 0 < (made.alpha > 0).mean() < 1
+    curves, n = random.normal(size=(200, len(GRID))).cumsum(axis=1), random.integers(2, 400, 200)
+    shares = []
+    for error in (0.0, 0.5):
+        made = blended(evidence(curves, n, error))
+        at = np.rint(20 * made.alpha).astype(int)
+        cost = curves[np.arange(200), at] - curves[:, 0]
+        assert (cost <= error * student(n - 1).ppf(0.95)).all()
+        shares.append((cost > 0).mean())
+    assert shares[0] == 0 < shares[1]
+
+
+def test_the_error_of_a_curve_is_that_of_a_mean_of_differences() -> None:
+    """And the test by it is Student's, as SciPy makes it."""
+    random = np.random.default_rng(1)
+    losses, owners = random.exponential(size=(60, len(GRID))), np.repeat([0, 1, 3], [9, 50, 1])
+    losses[:, 1:] += 0.3
+    found = evidence_of(losses, owners, 4)
+    assert found.error is not None
+    for client, rows in ((0, slice(9)), (1, slice(9, 59))):
+        apart = losses[rows, 1:] - losses[rows, :1]
+        np.testing.assert_allclose(found.curves[client], losses[rows].mean(axis=0))
+        np.testing.assert_allclose(found.error[client, 1:], sem(apart))
+        says = ttest_1samp(apart, 0, alternative="greater").pvalue < blending.LEVEL
+        np.testing.assert_array_equal(blending.harmful(found)[client, 1:], says)
+    assert found.known.tolist() == [True, True, False, True]
+    assert not blending.harmful(found)[[2, 3]].any()  # no example, and one
+
+
+def test_at_level_one_half_the_mean_decides_and_at_0_nothing_is_harmful() -> None:
+    random = np.random.default_rng(3)
+    found = evidence_of(random.exponential(size=(60, len(GRID))), np.repeat([0, 1], 30), 2)
+    above = found.curves > found.curves[:, :1]
+    np.testing.assert_array_equal(blending.harmful(found, 0.5), above)
+    assert not blending.harmful(found, 0.0).any()
+    assert above.any()
+
+
+def test_one_example_alone_calls_nothing_harmful() -> None:
+    losses = np.zeros((40, len(GRID)))
+    losses[7] = 1000 * GRID
+    assert not blending.harmful(evidence_of(losses, np.zeros(40, int), 1)).any()
+
+
+def test_entries_of_one_example_are_not_counted_as_independent() -> None:
+    """Sequences of several characters: the mean is over characters, its error over sequences."""
+    random = np.random.default_rng(2)
+    losses, entries = random.exponential(size=(12, len(GRID))), np.full(12, 5.0)
+    sums = evidence_of(5 * losses, np.zeros(12, int), 1, entries)
+    means = evidence_of(losses, np.zeros(12, int), 1)
+    for one, other in ((sums.curves, means.curves), (sums.error, means.error)):
+        np.testing.assert_allclose(one, other)
+    assert sums.weight.tolist() == [12]
 
 
 def test_who_knows_nothing_takes_what_the_others_say_and_nobody_then_moves() -> None:
@@ -157,10 +207,10 @@ def test_who_knows_nothing_takes_what_the_others_say_and_nobody_then_moves() -> 
     assert blended(evidence([unknown, unknown], [1, 1])).alpha.tolist() == [0, 0]
 
 
-def test_the_common_rule_gives_all_the_least_point_of_the_mean() -> None:
-    given = evidence([bowl(0.2), bowl(0.8), bowl(0.5)], [1, 1000, 1])
+def test_the_common_rule_gives_all_the_least_point_of_the_mean_over_examples() -> None:
+    given = evidence([bowl(0.2), bowl(0.8), bowl(0.5)], [10, 30, 20])
     made = blending.pooled(given, blending.told(given))
-    np.testing.assert_allclose(made.alpha, 0.5)
+    np.testing.assert_allclose(made.alpha, 0.6)
 
 
 def held_out() -> sx.data.Federation:

@@ -14,7 +14,7 @@ from miniature import ALPHA, N
 from scafflix.core.compilation import COMPILATIONS
 from scafflix.data.federation import Examples, Federation
 from scafflix.models.network import Network
-from scafflix.problems.evaluation import evaluate
+from scafflix.problems.evaluation import evaluate, examine
 
 CODES, LENGTH = 6, 7
 
@@ -126,6 +126,19 @@ def test_personal_models_on_sequences_leave_out_places_without_a_label() -> None
         evaluate(problem, "test", x, miniature.mixtures(alpha), x_star),
         directly(problem, "test", models),
     )
+
+
+def test_the_sums_of_single_examples_are_those_of_their_clients() -> None:
+    problem, alpha = sequences(), np.array([0.2, 0.8, 0.5, 1.0])
+    x, x_star, home = problem.start(0), miniature.points(problem), miniature.mixtures(alpha)
+    rows = examine(problem, "test", x, home, x_star)
+    expected = evaluate(problem, "test", x, home, x_star)
+    owners = problem.federation.parts["test"].owners
+    entries = np.bincount(owners, rows.entries, minlength=4)
+    np.testing.assert_array_equal(entries, expected.entries)
+    for one, other in ((rows.loss, expected.loss), (rows.score, expected.score)):
+        sums = np.bincount(owners, one, minlength=4)
+        np.testing.assert_allclose(sums[entries > 0], (other * entries)[entries > 0], rtol=1e-12)
 
 
 def test_a_client_without_examples_has_no_score() -> None:

@@ -165,7 +165,8 @@ def chosen(clients: int = 30, **asked: Any) -> Record:
     noise, distance = random.gamma(2.0, 0.1, (2, clients, 1))
     curves = 0.5 + (1 - GRID) ** 2 * noise + GRID**2 * distance
     curves[0] = np.nan
-    evidence = Evidence(curves, record.clients["train_examples"].astype(float))
+    examples = record.clients["train_examples"].astype(float)
+    evidence = Evidence(curves, examples, GRID / np.sqrt(examples)[:, None])
     note = np.where(evidence.known, "", choosing.LOO.ignorant)
     made = choosing.choice(
         "loo", evidence, blending.blended_with(evidence, blending.told(evidence)), note

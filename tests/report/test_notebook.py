@@ -39,18 +39,18 @@ def test_a_network_is_pictured_by_the_rounds_that_were_looked_at() -> None:
 
 def test_a_record_gives_frames_by_round_and_by_client() -> None:
     record = made.numbers()
-    frame = record.frame()
+    frame = record.to_pandas()
     assert frame.index.name == "round"
     np.testing.assert_array_equal(frame["objective_gap"], record.metrics["objective_gap"])
-    assert record.frame("clients").loc["writer-0003", "L"] == record.clients["L"][3]
+    assert record.to_pandas("clients").loc["writer-0003", "L"] == record.clients["L"][3]
     with pytest.raises(ScafflixError, match="metrics or clients"):
-        record.frame("models")
+        record.to_pandas("models")
 
 
 def test_a_frame_without_pandas_is_asked_for_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ScafflixError, match="pip install 'scafflix\\[pandas\\]'"):
-        made.numbers().frame()
+        made.numbers().to_pandas()
 
 
 def test_a_plan_shows_its_numbers_and_its_clients(logistic_case: Case) -> None:

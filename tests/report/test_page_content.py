@@ -16,6 +16,7 @@ import made
 import numpy as np
 import pytest
 import typer.testing
+from scipy.stats import t as student
 
 from scafflix.cli import app
 from scafflix.record import Record
@@ -142,13 +143,16 @@ def test_the_page_holds_the_curves_that_clients_chose_alpha_by() -> None:
     (line,) = content(families([record]), None)["lines"]
     curves = line["curves"]
     assert curves["own"][0] == [None] * len(curves["alpha"])
-    for own, expected, gain in zip(
-        curves["own"][1:], curves["expected"][1:], record.clients["expected_gain"][1:], strict=True
-    ):
+    n, gains = record.clients["train_examples"], record.clients["expected_gain"]
+    for k in range(1, len(gains)):
+        own, error, expected = (curves[name][k] for name in ("own", "error", "expected"))
         assert own[0] == expected[0] == 0
-        # the least of the blended curve where its own evidence sees no harm
-        harmless = [e for o, e in zip(own, expected, strict=True) if o <= 0]
-        assert min(harmless) == pytest.approx(-gain, rel=1e-4)
+        # the least of the blended curve where its own evidence is sure of no harm
+        sure = student(n[k] - 1).ppf(0.95)
+        cells = zip(own, error, expected, strict=True)
+        harmless = [e for o, wide, e in cells if o <= sure * wide]
+        assert min(harmless) == pytest.approx(-gains[k], rel=1e-4)
+    assert curves["error"][0] == [None] * len(curves["alpha"])
     assert line["chosen"]["rule"] == "loo"
     assert line["alone"]["personal"]["hurt"] == record.summary["taking_part"]["personal"]["hurt"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +17,14 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from scafflix.record import Record
 from scafflix.report import page
+from scafflix.report.recommendation import recommendation
 
 SECTIONS = (
-    "convergence", "acceleration", "theory", "clients", "alone", "alpha", "constants", "cost",
-    "optima",
+    "convergence", "acceleration", "theory", "clients", "alone", "calibration", "alpha",
+    "constants", "cost", "optima",
 )  # fmt: skip
 LOSSES = {"alone", "alpha"}  # shown for records that know the clients' held-out losses
+FORECASTS = {"calibration"}  # and for those that know their forecasts
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +107,7 @@ def visit(opened: Visit) -> Iterator[Visit]:
 
 
 def test_a_comparison_opens_in_silence_with_every_section(visit: Visit) -> None:
-    assert visit.shown() == [name for name in SECTIONS if name not in LOSSES]
+    assert visit.shown() == [name for name in SECTIONS if name not in LOSSES | FORECASTS]
     assert all(url.startswith(("file:", "data:")) for url in visit.requests)
     assert visit.tab.locator(".chart .main-svg").count() >= 2 * 11  # two drawings a chart
 
@@ -219,10 +222,41 @@ def test_the_page_is_drawn_in_light_and_dark_on_wide_and_narrow_windows(
 
 def test_a_network_shows_what_it_has(browser: Browser, tmp_path: Path) -> None:
     visit = Visit(browser, written([made.network()], tmp_path))
-    assert visit.shown() == ["convergence", "clients", "alone", "constants", "optima"]
+    assert visit.shown() == [
+        "convergence",
+        "clients",
+        "alone",
+        "calibration",
+        "constants",
+        "optima",
+    ]
     assert visit.complaints == []
     assert visit.tab.locator("#optima-scores .main-svg").count()
     assert len(visit.rows()) == 5
+    visit.context.close()
+
+
+@pytest.mark.parametrize("record", [made.convex()[0], made.network()])
+def test_the_page_says_what_the_run_comes_to_and_draws_its_reliability(
+    browser: Browser, tmp_path: Path, record: Record
+) -> None:
+    visit = Visit(browser, written([record], tmp_path))
+    words = visit.tab.locator("#line-words").inner_text()
+    for sentence in recommendation(record):
+        assert sentence in words
+        assert sentence in visit.tab.locator("header").inner_text()
+    curves = record.summary["calibration"]
+    drawn = visit.curves("calibration-chart")
+    for kind, shown in zip(("local", "global", "personal"), drawn, strict=True):
+        known = [value for value in curves[kind]["came_true"] if value is not None]
+        assert shown == pytest.approx(known, abs=1e-4)
+    said = visit.tab.locator("#calibration-words").inner_text()
+    errors = [
+        float(word) for word in re.findall(r"(?:local|global|personalized) (\S+?)[,.] ", said)
+    ]
+    known = [curves[kind]["error"] for kind in ("local", "global", "personal")]
+    assert errors == pytest.approx(known, rel=1e-3)
+    assert visit.complaints == []
     visit.context.close()
 
 
@@ -244,7 +278,7 @@ def test_a_reader_picks_the_client_whose_curve_is_shown(browser: Browser, tmp_pa
     assert "too few examples" in visit.tab.locator("#curve-words").inner_text()
     assert len(visit.curves("curve-chart")) == 2  # no evidence of its own
     visit.tab.select_option("#client", index=7)
-    went_by, own, (marked,) = visit.curves("curve-chart")
+    went_by, own, _, (marked,) = visit.curves("curve-chart")
     np.testing.assert_allclose(went_by, record.curves["expected"][7], rtol=1e-4, atol=1e-9)
     assert marked == pytest.approx(-record.clients["expected_gain"][7], rel=1e-3)
     assert own[0] == 0

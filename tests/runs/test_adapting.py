@@ -62,7 +62,7 @@ def test_features_are_prepared_as_in_the_run(made: sx.Record, tmp_path: Path) ->
     np.testing.assert_allclose(found.models["local"][0], made.models["local"][1], atol=1e-8)
     (alpha,) = found.clients["alpha"]
     mixed = alpha * made.models["global"] + (1 - alpha) * found.models["local"][0]
-    np.testing.assert_allclose(found.personal_model("client-0"), mixed)
+    np.testing.assert_allclose(found.personal_model("b"), mixed)
 
 
 def test_a_value_of_a_text_column_that_does_not_occur_is_zero(
@@ -91,8 +91,8 @@ def test_several_newcomers_with_a_test_part_leave_a_record(made: sx.Record, tmp_
 
 
 BAD = {
-    "no feature 'dose'": ([("40", "red", "yes"), ("30", "blue", "no")], ("age", "kind", "ill")),
-    "a feature 'kind=violet'": ([("40", "violet", "1", "yes")] * 2, HEADER[1:]),
+    "no column 'dose'": ([("40", "red", "yes"), ("30", "blue", "no")], ("age", "kind", "ill")),
+    "row 1: column 'age' is 'old'; give a number": ([("old", "red", "1", "yes")] * 2, HEADER[1:]),
     "A label is 'maybe'": ([("40", "red", "1", "maybe"), ("41", "red", "2", "yes")], HEADER[1:]),
 }
 
@@ -107,7 +107,7 @@ def test_other_features_and_labels_are_one_sentence(
 
 def test_a_run_whose_alpha_was_given_tells_nothing(made: sx.Record, tmp_path: Path) -> None:
     plain = sx.Record(made.config, made.summary, made.metrics, made.clients, made.models,
-                      features=made.features)  # fmt: skip
+                      preprocessing=made.preprocessing)  # fmt: skip
     table = write(tmp_path / "b.csv", without_site(PEOPLE["b"]), HEADER[1:])
     with pytest.warns(sx.ScafflixWarning, match="their own examples alone"):
         adapt(plain, table)
@@ -124,5 +124,5 @@ def test_the_command_writes_the_newcomers_models(
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 0
-    assert "client-0" in capsys.readouterr().out
+    assert "new" in capsys.readouterr().out
     assert "personal" in sx.Record.load(tmp_path / "new").models

@@ -8,7 +8,7 @@ import pytest
 
 import scafflix as sx
 from scafflix.report import alpha_study as drawing
-from scafflix.runs import alpha_study
+from scafflix.runs import alpha_convex, alpha_study
 
 SETTINGS = {
     "divisions": 2,
@@ -27,7 +27,25 @@ SETTINGS = {
             "model": "logistic",
             "l2": 0.1,
             "newcomers": True,
-        }
+        },
+        {
+            "title": "a network",
+            "data": "synthetic:rows=30,features=3,optima=1",
+            "clients": 5,
+            "test": 0.3,
+            "validation": 0.3,
+            "min_examples": 1,
+            "model": "dense",
+            "optima": "warm",
+            "warmup": 2,
+            "optima_stepsize": 0.1,
+            "optima_steps": 10,
+            "optima_batch": 5,
+            "batch": 5,
+            "divisions": 1,
+            "rounds": 2,
+            "looks": [1],
+        },
     ],
 }
 
@@ -41,14 +59,14 @@ def settings(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
 def test_lines_that_are_the_same_models_fare_the_same_and_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (found,) = alpha_study.study()
+    (found,) = alpha_study.study({"panels": "0"})
     ends, rounds = found.ends, found.rounds
     assert ends["alpha 1"] == ends["global"] == rounds["alpha 1, as trained"][4]
     assert ends["loo"] == rounds["alpha 1, chosen"][4]
     assert rounds["alpha 0.3, then 1, chosen"][1] == rounds["alpha 0.3, chosen"][1]
     assert all(fate.hurt == 0 for fate in ends["local"])
     assert list(found.newcomers) == [5, 9]
-    lines = ("alone", "global", "fine-tuned", "adapted")
+    lines = ("alone", "global", "fine-tuned", "adapted", "adapted at 0.5", "adapted at 0")
     counts = {line: len(fates) for line, fates in found.newcomers[5].items()}
     assert counts == dict.fromkeys(lines, 2)
     titles = [table.title for table in drawing.tables([found])]
@@ -59,14 +77,32 @@ def test_lines_that_are_the_same_models_fare_the_same_and_are_kept(
     def nobody(*_: object) -> dict[str, object]:
         raise AssertionError
 
-    monkeypatch.setattr(alpha_study, "_division", nobody)
-    assert alpha_study.study() == [found]
+    monkeypatch.setattr(alpha_convex, "fates_of", nobody)
+    assert alpha_study.study({"panels": "0"}) == [found]
+
+
+@pytest.mark.usefixtures("settings")
+def test_a_network_is_studied_by_runs_from_a_warm_start() -> None:
+    (found,) = alpha_study.study({"panels": "1"})
+    ends, rounds = found.ends, found.rounds
+    assert ends["validation"] == rounds["alpha 1, chosen"][2]
+    assert ends["global"] == ends["alpha 1"] == rounds["alpha 1, as trained"][2]
+    assert ends["alpha 0.5"] == rounds["alpha 0.5, as trained"][2]
+    assert list(rounds["FedAvg"]) == [1, 2]
+    losses, hurt, *_ = drawing.tables([found])
+    assert losses.rows[0][losses.header.index("loo")] == drawing.ABSENT
+    assert hurt.rows[0][hurt.header.index("validation")] != drawing.ABSENT
 
 
 @pytest.mark.usefixtures("settings")
 @pytest.mark.parametrize(
     ("changes", "says"),
-    [({"l2": "1"}, "no key 'l2'"), ({"rounds": "x"}, "whole numbers"), ({"looks": "0"}, "least 1")],
+    [
+        ({"l2": "1"}, "no key 'l2'"),
+        ({"rounds": "x"}, "whole numbers"),
+        ({"looks": "0"}, "least 1"),
+        ({"panels": "2"}, "no panel 2; .* 0 to 1"),
+    ],
 )
 def test_changes_that_make_no_sense_are_one_sentence(changes: dict[str, str], says: str) -> None:
     with pytest.raises(sx.ScafflixError, match=says):

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scafflix.core.errors import ScafflixError
 from scafflix.record import Record
 from scafflix.report import triple
 from scafflix.runs import convex_figures
 from scafflix.runs.convex_figures import comparisons, run
+from scafflix.runs.runner import runs_of
 
 SETTINGS: dict[str, Any] = {
     "panels": ["breast_cancer"],
@@ -40,7 +42,7 @@ def records() -> list[Record]:
 def test_each_group_has_its_rounds_and_clients_and_the_drawn_alphas_are_the_same() -> None:
     found = comparisons("triple")
     assert [config.data for config in found] == sorted(
-        ["mushrooms", "a6a", "w6a"] * 5, key=["mushrooms", "a6a", "w6a"].index
+        ["mushrooms", "a6a", "w6a"] * 6, key=["mushrooms", "a6a", "w6a"].index
     )
     drawn = found[0].alphas[-1]
     assert len(drawn) == found[0].clients == 100
@@ -48,6 +50,18 @@ def test_each_group_has_its_rounds_and_clients_and_the_drawn_alphas_are_the_same
     assert max(drawn) <= 1
     assert all(config.alphas[-1] == drawn for config in found)
     assert {config.cohort for config in found} == {None, 10}
+
+
+@pytest.mark.parametrize("name", ["fig1", "triple"])
+def test_no_figure_asks_for_what_is_refused(name: str) -> None:
+    for config in comparisons(name):
+        assert runs_of(config)
+
+
+def test_what_is_refused_is_refused_before_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convex_figures, "compare", None)
+    with pytest.raises(ScafflixError, match="batch is 'some'"):
+        run(comparisons("triple", {"batch": "some"}), [lambda *_: None] * 18)
 
 
 def test_a_change_holds_for_all_groups() -> None:

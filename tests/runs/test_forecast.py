@@ -112,7 +112,8 @@ def test_the_picture_names_the_methods_that_win_somewhere() -> None:
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        ("--latency 1ms --up 1Mbps --gradient measure --picture plane.png", 0),
+        ("--latency 1ms --up 1Mbps --measure --target 1e-3 --picture plane.png", 0),
+        ("--latency 1ms --up 1Mbps --measure --gradient 1ms", 2),
         ("--latency 1ms", 2),
         ("--picture plane.png", 2),
     ],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from scafflix.core.checkpoint import Checkpoints, Often
+from scafflix.core.errors import ScafflixError
 from scafflix.report import rivals
 from scafflix.runs import reproduction
 from scafflix.runs.config import Scale
@@ -92,6 +93,13 @@ def test_every_rival_has_the_same_budget(scale: Scale) -> None:
         assert budgets.pop("Scafflix, alpha auto") <= 2  # it tries no setting of alpha
         assert len(set(budgets.values())) == 1
         assert len(budgets) >= 9
+
+
+def test_panels_are_chosen_by_their_numbers() -> None:
+    titles = [title for title, _ in _plans("rivals", Scale.laptop, {"panels": "2,0"})]
+    assert titles == ["Digits, 20 clients", "Heart, four hospitals"]
+    with pytest.raises(ScafflixError, match="There is no panel 4; give numbers from 0 to 3"):
+        list(_plans("rivals", Scale.laptop, {"panels": "4"}))
 
 
 def test_the_figure_names_every_personalizer() -> None:

@@ -363,7 +363,7 @@ def test_a_run_on_disk_that_was_stopped_begins_anew() -> None:
 def test_a_word_that_means_nothing_is_refused_before_the_first_round(
     change: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "play", refuse)
+    monkeypatch.setattr(training.Compiled, "play", refuse)
     with pytest.raises(ScafflixError, match=words):
         run(**change)
 
@@ -372,7 +372,7 @@ def test_models_too_large_to_keep_are_refused_before_the_first_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(recording, "LARGEST_MODELS", 100)
-    monkeypatch.setattr(training, "play", refuse)
+    monkeypatch.setattr(training.Compiled, "play", refuse)
     with pytest.raises(ScafflixError, match="run with keep global"):
         run()
 

@@ -85,6 +85,19 @@ def test_trained_below_1_and_chosen_at_the_end() -> None:
     assert (chosen.clients["alpha"] != 0.3).any()
 
 
+def test_a_change_of_alpha_is_a_second_run_that_finds_its_own_optimum() -> None:
+    """The first run's control variates would keep it from there: their sum is weighted by others'
+    alphas. Putting them in order costs a message, and the bound counts from then."""
+    x, person = run(0.3).models["global"], sx.personalize(problem(), [1, 1, 0.5, 0.2, 0.7])
+    method = sx.scafflix(sx.plan(problem(), person))
+    second = sx.run(problem(), person, method, rounds=150, start=x, h0="warm")
+    assert second.summary["final_gap"] < 1e-12
+    assert second.summary["certificate"]["holds"]
+    metrics = second.metrics
+    assert metrics["bits_up"][0] == metrics["bits_down"][0] == 5 * 64 * 5
+    assert metrics["lyapunov_bound"][0] == metrics["lyapunov"][0]
+
+
 def test_a_stopped_run_goes_on_to_the_same_choice_and_another_rule_is_refused(
     tmp_path: Path,
 ) -> None:

@@ -16,7 +16,8 @@ def run(case: Case, name: str = "scafflix", **options: object) -> sx.Record:
     return sx.run(case.problem, case.person, method, rounds=ROUNDS, **options)
 
 
-POINTS = {"scaffold": (2, 2), "fedlin": (1, 2)}  # that travel up and down, where it is not one
+# that travel up and down, where it is not one
+POINTS = {"scaffold": (2, 2), "fedlin": (1, 2), "s_local_svrg": (1, 2)}
 
 
 COMPRESSED = ("compressed_scaffnew", "tamuna", "locodl")  # counted in tests of their own

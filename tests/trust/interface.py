@@ -25,6 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from fuzzer import check_sentence
 from public import Call, calls, parts
@@ -71,7 +72,7 @@ def arrays(r: Random) -> Any:
     if made.ndim == 2 and made.dtype.kind == "f" and r.random() < 0.2:
         return r.choice((sparse.csr_array, sparse.coo_array, sparse.csr_matrix))(made)
     if made.dtype.kind in "bif" and r.random() < 0.2:
-        return sx.gradients.jnp.asarray(made)
+        return jnp.asarray(made)
     return made
 
 
@@ -84,7 +85,7 @@ def disguised(r: Random, value: Any) -> Any:
     if isinstance(value, float):
         return r.choice((np.float64(value), np.array(value), Fraction(value)))
     if isinstance(value, np.ndarray):
-        return r.choice((value.tolist(), sx.gradients.jnp.asarray(value), value.copy()))
+        return r.choice((value.tolist(), jnp.asarray(value), value.copy()))
     if isinstance(value, list):
         return r.choice((tuple(value), list(value)))
     return value

@@ -118,6 +118,10 @@ def of_network(network: Any) -> None:
     assert isinstance(network, sx.models.Network)
 
 
+def of_estimator(model: Any) -> None:
+    finite(model.alpha_, model.coef_, model.site_coef_, model.intercept_)
+
+
 def anything(_: Any) -> None:
     """The call returns: no more can be said."""
 
@@ -146,7 +150,7 @@ def calls() -> dict[str, Call]:
     chosen |= {"sigma": 0.1, "rho": 0.9, "s": 2, "chi": 0.5}
     chosen |= {"inner": 2, "beta": 0.9, "weight": 0.4, "adapt": 0.5, "a": 0.1}
     chosen |= {"tuning_steps": 2, "tuning_stepsize": 0.1, "own": "output/*", "head_steps": 2}
-    chosen |= {"cohort": 2, "tau": 0.5}
+    chosen |= {"cohort": 2, "tau": 0.5, "q": 0.5}
     per_method = {
         name: Call(
             made,
@@ -163,6 +167,12 @@ def calls() -> dict[str, Call]:
     whole |= {"validation": None, "left_out": {}}
     made = {"clients": 3, "rows": 4, "features": 2, "optima": 1.0, "conditioning": 10.0}
     made |= {"task": "logistic", "noise": 0.1, "classes": 3, "seed": 0}
+    examples = train.features, train.labels
+    whose = {"groups": train.owners}
+    estimator = {"alpha": 0.5, "l2": 0.1, "method": "scafflix", "rounds": ROUNDS, "cohort": None}
+    estimator |= {"stepsize": "auto", "batch": "full", "scale": "maxabs", "intercept": False}
+    estimator |= {"validation": None, "seed": 0, **whose}
+    regressor = sx.ScafflixRegressor(rounds=ROUNDS).fit(*examples, **whose)
     plain = {"alpha": [0.5, 0.5, 1.0], "x_star": zeros}
     plain["quality"] = {"local_grad_norm": np.zeros(3)}
     return {
@@ -243,7 +253,7 @@ def calls() -> dict[str, Call]:
         ),
         "personal_model": Call(record.personal_model, {"client": fed.clients[0]}, finite),
         "rounds_to": Call(record.rounds_to, {"gap": 0.1}, anything),
-        "frame": Call(record.frame, {"table": "clients"}, anything),
+        "to_pandas": Call(record.to_pandas, {"table": "clients"}, anything),
         "save": Call(record.save, {"folder": "kept", "force": True}, anything),
         "load record": Call(sx.Record.load, {"folder": "kept", "models": True}, anything),
         "track": Call(
@@ -279,12 +289,29 @@ def calls() -> dict[str, Call]:
         "lstm": Call(
             sx.models.lstm, {"symbols": 5, "embedding": 2, "units": 3, "layers": 1}, of_network
         ),
+        "from_torch": Call(
+            sx.models.from_torch,
+            {"make": dict, "loss": np.add, "score": np.add, "name": "n"},
+            anything,
+        ),
         "from_flax": Call(
             sx.models.from_flax, {"module": linen.Dense(2), "example_inputs": rows}, of_network
         ),
         "from_equinox": Call(
             sx.models.from_equinox, {"module": equinox.nn.Identity(), "name": "n"}, of_network
         ),
+        # scikit-learn checks rows and labels
+        "ScafflixClassifier": Call(
+            lambda groups, **given: sx.ScafflixClassifier(**given).fit(*examples, groups=groups),
+            {"model": "logistic", **estimator},
+            of_estimator,
+        ),
+        "ScafflixRegressor": Call(
+            lambda groups, **given: sx.ScafflixRegressor(**given).fit(*examples, groups=groups),
+            estimator,
+            of_estimator,
+        ),
+        "predict": Call(lambda groups: regressor.predict(train.features, groups), whose, finite),
         "LinearModel": Call(
             lambda **fields: sx.Problem(fed, sx.models.LinearModel(**fields), l2=0.1),
             p["model"]._asdict(),

@@ -19,6 +19,7 @@ ELSEWHERE = {
     *("ScafflixError", "ScafflixWarning", "Tracker", "Method", "Client", "Plan", "Rate"),
     *("Certificate", "Record", "Exact", "known", "logistic", "softmax", "linear"),
     *("Compressor", "Turn", "Round", "use_all_cores"),
+    *("from_table", "sklearn_pipeline", "to_latex"),  # in tests/data, tests/export, tests/report
 }
 
 Outcomes = dict[str, dict[str, Any]]

@@ -38,6 +38,8 @@ OTHER: dict[str, Any] = {
     "optima_steps": 9, "warmup": 9, "warmup_stepsize": 0.5, "store": "disk", "keep": "none",
     "method": "gd", "alpha": 0.25, "stepsize": 0.5, "seed": 1, "methods": ("sgd",),
     "alphas": (0.7,), "seeds": 2, "target": 0.5, "stepsizes": (0.7,),
+    "categorical": ("a",), "drop": ("b",), "missing": "refuse", "missing_as": ("9",),
+    "unknown": "refuse",
 }  # fmt: skip
 KINDS = {"run": RunConfig, "compare": CompareConfig, "tune": TuneConfig}
 KEYS = [(command, one.name) for command, kind in KINDS.items() for one in fields(kind)]

@@ -166,7 +166,7 @@ def no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (sys.modules["scafflix.personalization.personalize"], "local_optima"),
         (planning, "curvatures"),
         (sys.modules["scafflix.simulate.run"], "train"),
-        (training, "play"),
+        (training.Compiled, "play"),
         (loop, "advance"),
         (os, "execve"),
     ):

@@ -11,7 +11,9 @@ from damage import TEXT, VALUES, Random, damaged
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from scafflix.federate import messages
-from scafflix.federate.wire import KINDS, SCALARS, TYPE, pack, unpack
+from scafflix.federate.parcels import KINDS, TYPE
+from scafflix.federate.wire import pack, unpack
+from scafflix_flower.records import SCALARS
 
 POINT = (np.arange(6.0).reshape(2, 3), np.ones(4))
 LAYOUT = messages.layout_of(POINT)

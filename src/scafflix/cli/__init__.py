@@ -8,7 +8,7 @@ from typing import Any
 import click
 import typer
 
-from scafflix.cli import adapt, data, deploy, methods, report, resume, runs
+from scafflix.cli import adapt, data, deploy, export, methods, predict, report, resume, runs
 from scafflix.cli.display import MANNER, conclude, say, warnings_as_sentences
 from scafflix.core.errors import ScafflixError, StopError
 
@@ -35,6 +35,8 @@ for command, panel in (
     (runs.reproduce, RUN),
     (resume.resume, RUN),
     (adapt.adapt, RUN),
+    (predict.predict, LOOK),
+    (export.export, LOOK),
     (report.report, LOOK),
     (report.track, LOOK),
 ):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scafflix.cli.display import progress, say, show_facts, tell, wrote
+from scafflix.cli.display import conclusion, progress, say, show_facts, tell, wrote
 from scafflix.core import specs
 from scafflix.core.errors import ScafflixError
 from scafflix.runs import config as configuration
@@ -41,6 +41,10 @@ Out = Annotated[
 LearnerOption = Annotated[
     str | None,
     typer.Option("--learner", help="Your own backend.", metavar="FILE.py:FUNCTION|MODULE:FUNCTION"),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", help="Your own PyTorch module.", metavar="FILE.py:NAME"),
 ]
 NewEpoch = Annotated[
     bool,
@@ -75,6 +79,7 @@ def local(
         int | None,
         typer.Option("--nodes", help="Number of nodes (default: all clients)."),
     ] = None,
+    model: ModelOption = None,
     learner: LearnerOption = None,
     secure: Annotated[
         bool, typer.Option("--secure", help="Use TLS and node keys, created for this run.")
@@ -89,8 +94,11 @@ def local(
     _need_flower()
     from scafflix.federate.local import run_local
     from scafflix.federate.settings import Restart
+    from scafflix.models import is_own
 
-    asked = _read(config, assignments)
+    asked = _read(config, assignments, model)
+    if is_own(asked.model):  # the nodes run in folders of their own
+        asked = replace(asked, model=_findable(asked.model, "model"))
     with _interruptible(out), progress(asked.method) as (report,):
         record = run_local(
             asked,
@@ -136,11 +144,12 @@ def server(
     from scafflix.federate.processes import alone
     from scafflix.federate.settings import Restart
     from scafflix.federate.terms import check_terms
-    from scafflix.models import MODELS, is_network
+    from scafflix.models import MODELS, is_network, is_own
 
     read = _read(config, assignments)
     # nodes may have their own model, under a name that only they know
-    asked = checked(read, own=read.model not in MODELS and not is_network(read.model))
+    unknown = read.model not in MODELS and not is_network(read.model)
+    asked = checked(read, own=unknown or is_own(read.model))
     check_sizes(asked, nodes)
     check_terms(out / "server", asked)
     restart = Restart(new_epoch, back_to, tuple(without or ()))
@@ -148,6 +157,7 @@ def server(
         link = Link(out, port, host, certificates, key or ())
         with link.processes:
             link.start()
+            link.wait()
             tell("listening", f"on {host}:{port}, waiting for {nodes} nodes")
             with progress(asked.method) as (report,):
                 record = link.run(asked, nodes, restart=restart, progress=report)
@@ -168,6 +178,7 @@ def node(
             help="Its own alpha, a number or a rule such as auto (default: from the configuration)."
         ),
     ] = None,
+    model: ModelOption = None,
     learner: LearnerOption = None,
     method: Annotated[
         str | None, typer.Option(help="Your own method (FILE.py:FUNCTION), if the run uses one.")
@@ -175,9 +186,6 @@ def node(
     ca: Annotated[Path | None, typer.Option(help="The server's ca.crt, for TLS.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Do not use TLS.")] = False,
     key: Annotated[Path | None, typer.Option(help="This node's private key.")] = None,
-    port: Annotated[
-        int | None, typer.Option(help="Local port for its own processes (default: any free port).")
-    ] = None,
     min_examples: Annotated[
         int | None,
         typer.Option(
@@ -197,7 +205,7 @@ def node(
     from scafflix.core import durable
     from scafflix.federate.connection import node_words
     from scafflix.federate.messages import checked_name
-    from scafflix.federate.processes import alone, become, environment, free_port
+    from scafflix.federate.processes import alone, become, environment
     from scafflix.personalization.personalize import read_alpha, rule_in
 
     fixed = None if alpha is None else float(read_alpha(alpha, 1)[0])
@@ -205,13 +213,14 @@ def node(
     own: dict[str, Any] = {"client": checked_name(client), "data": str(data.absolute())}
     own |= {"folder": str(folder)}
     own |= {} if alpha is None else {"alpha": alpha if rule_in(alpha) else fixed}
+    own |= {} if model is None else {"model": _findable(model, "model")}
     own |= {} if learner is None else {"learner": _findable(learner)}
     own |= {} if method is None else {"method": _findable(method)}
     own |= {} if min_examples is None else {"min-examples": min_examples}
     with alone(folder) as held:
         settings = folder / "node.toml"
         settings.write_text(tomli_w.dumps(own))
-        words = node_words(superlink, settings, port or free_port(), ca, key)
+        words = node_words(superlink, settings, ca and ca.absolute(), key and key.absolute())
         become(words, environment(folder / "flower", folder / "cache"), folder, held)
 
 
@@ -261,13 +270,13 @@ def _interruptible(out: Path) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _findable(learner: str) -> str:
+def _findable(name: str, what: str = "learner") -> str:
     """The name with an absolute path, so that a process in another folder finds the file."""
-    module, _, function = learner.rpartition(":")
+    module, _, function = name.rpartition(":")
     if not module or not function:
-        raise ScafflixError(f"learner is {learner!r}; give FILE.py:FUNCTION or MODULE:FUNCTION.")
+        raise ScafflixError(f"{what} is {name!r}; give FILE.py:FUNCTION or MODULE:FUNCTION.")
     if not module.endswith(".py"):
-        return learner
+        return name
     if not Path(module).exists():
         raise ScafflixError(f"{module}: there is no such file.")
     return f"{Path(module).absolute()}:{function}"
@@ -278,10 +287,11 @@ def _need_flower() -> None:
         raise ScafflixError("Flower is not installed; run: pip install 'scafflix[flower]'.")
 
 
-def _read(file: Path, assignments: list[str] | None) -> Any:
+def _read(file: Path, assignments: list[str] | None, model: str | None = None) -> Any:
     from scafflix.federate.configuration import DeployConfig
 
-    config = configuration.read(DeployConfig, file, {}, assignments or [])
+    given = {} if model is None else {"model": model}
+    config = configuration.read(DeployConfig, file, given, assignments or [])
     method = specs.read(config.method)
     if ".py:" not in method.name:
         return config
@@ -290,8 +300,10 @@ def _read(file: Path, assignments: list[str] | None) -> Any:
 
 def _print(record: Record, out: Path) -> None:
     from scafflix.report import worth
+    from scafflix.report.recommendation import recommendation
 
     shown = "method rounds n_active seconds final_objective final_objective_clients refused dropped"
     facts = {name: record.summary[name] for name in [*shown.split(), "troubles"]}
     show_facts("Federation", facts | worth.facts(record))
     wrote("record", out / "server" / "record")
+    conclusion(*recommendation(record), taken_home=record.summary.get("taken_home"))

@@ -82,11 +82,13 @@ def wrote(what: str, path: Path) -> None:
     MANNER.said.setdefault("files", {})[what] = str(path)
 
 
-def conclusion(sentence: str) -> None:
-    """What it comes to, in one sentence."""
+def conclusion(*sentences: str, **numbers: Any) -> None:
+    """What it comes to, in a sentence or two; for a script, also the numbers in them."""
     if MANNER.words:
-        OUT.print(sentence, soft_wrap=True)
-    MANNER.said["conclusion"] = sentence
+        for sentence in sentences:
+            OUT.print(sentence, soft_wrap=True)
+    if sentences:
+        MANNER.said |= {"conclusion": " ".join(sentences), **numbers}
 
 
 def in_words(value: Any) -> str:

@@ -9,7 +9,7 @@ from scafflix.cli.display import progress, show, wrote
 from scafflix.core.errors import ScafflixError
 from scafflix.record import Record
 from scafflix.report import tables
-from scafflix.runs import alpha_study, convex_figures, reproduction
+from scafflix.runs import alpha_study, convex_figures, published, reproduction
 from scafflix.runs.config import Scale
 from scafflix.runs.workfolder import Job
 
@@ -17,8 +17,11 @@ from scafflix.runs.workfolder import Job
 def reproduce(job: Job, name: str, scale: str | None, changes: dict[str, str]) -> None:
     """A figure by its name."""
     convex = {"fig1": _fig1, "triple": _triple}
-    if name == "alpha":
-        _alpha(job, scale, changes)
+    studies = {"alpha": _alpha, "heart": _published, "landmine": _published}
+    if name in studies:
+        _check_one_scale(name, scale)
+        studies[name](job, name, changes)
+        wrote("figure", job.folder / f"{name}.png")
         return
     if name not in convex:
         _tuned(job, name, Scale(scale or Scale.laptop), changes)
@@ -37,20 +40,33 @@ def _check_one_scale(name: str, scale: str | None) -> None:
         raise ScafflixError(f"{name} has one scale; leave it out, and change keys with --set.")
 
 
-def _alpha(job: Job, scale: str | None, changes: dict[str, str]) -> None:
-    _check_one_scale("alpha", scale)
-    with progress("alpha") as (report,):
+def _alpha(job: Job, name: str, changes: dict[str, str]) -> None:
+    with progress(name) as (report,):
         found = alpha_study.study(changes, report)
     from scafflix.report import alpha_study as drawing
     from scafflix.report import figures
 
     made = drawing.tables(found)
     with job.output() as aside:
-        figures.save(drawing.figure(found), aside, "alpha")
-        (aside / "alpha.md").write_text("\n\n".join(table.markdown for table in made) + "\n")
+        figures.save(drawing.figure(found), aside, name)
+        (aside / f"{name}.md").write_text("\n\n".join(table.markdown for table in made) + "\n")
     for table in made:
         show(table)
-    wrote("figure", job.folder / "alpha.png")
+
+
+def _published(job: Job, name: str, changes: dict[str, str]) -> None:
+    with progress(name) as (report,):
+        found = published.study(name, changes, report)
+    from scafflix.report import figures
+    from scafflix.report import published as drawing
+
+    made = drawing.tables(found)
+    with job.output() as aside:
+        figures.save(drawing.figure(found), aside, name)
+        (aside / f"{name}.md").write_text("\n\n".join(table.markdown for table in made) + "\n")
+        drawing.write_csv(found, aside / f"{name}.csv")
+    for table in made:
+        show(table)
 
 
 def _tuned(job: Job, name: str, scale: Scale, changes: dict[str, str]) -> None:

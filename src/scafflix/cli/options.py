@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -18,13 +18,13 @@ METAVARS = {int: "N", float: "NUMBER", int | None: "N", float | None: "NUMBER"}
 
 
 def configured(
-    kind: type[Any], unread: tuple[str, ...] = ()
+    kind: type[Any], unread: tuple[str, ...] = (), also: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn ``function(config, **own)`` into a command that takes FILE, every key of the
     configuration as an option, ``--set key=value``, and the function's own options.
 
     Keys that the command does not read are refused, unless they stand in the file, which may be
-    the one of a run.
+    the one of a run. `also` has another name for the option of a key.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -42,7 +42,7 @@ def configured(
             function(config, **values)
 
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        parameters = [_FILE, *_options(kind, unread), _SET, *own]
+        parameters = [_FILE, *_options(kind, unread, also or {}), _SET, *own]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {entry.name: entry.annotation for entry in parameters}
         command.__doc__ = function.__doc__
@@ -58,25 +58,29 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     )
 
 
-def _options(kind: type[Any], unread: tuple[str, ...]) -> list[inspect.Parameter]:
-    hints = get_type_hints(kind)
-    return [
-        _parameter(entry.name, _annotation(entry, hints[entry.name], entry.name in unread), None)
-        for entry in fields(kind)
-    ]
+def _options(
+    kind: type[Any], unread: tuple[str, ...], also: Mapping[str, str]
+) -> list[inspect.Parameter]:
+    hints, made = get_type_hints(kind), []
+    for entry in fields(kind):
+        name = entry.name
+        others = (also[name],) if name in also else ALIASES.get(name, ())
+        annotation = _annotation(entry, hints[name], name in unread, others)
+        made.append(_parameter(name, annotation, None))
+    return made
 
 
-def _annotation(entry: Any, hint: Any, hidden: bool) -> Any:
+def _annotation(entry: Any, hint: Any, hidden: bool, others: tuple[str, ...]) -> Any:
     flag = "--" + entry.name.replace("_", "-")
     help, only = entry.metadata["help"], entry.metadata["only"]
     panel = None if only is None else f"For {only}"
     shown: dict[str, Any] = {"rich_help_panel": panel, "hidden": hidden}
-    if hint is bool:
+    if hint in (bool, bool | None):
         names = f"{flag}/--no-{flag[2:]}"
         return Annotated[bool | None, typer.Option(names, help=help, **shown)]
     default = entry.default
     if isinstance(default, tuple):
-        default = ",".join(map(str, default))
+        default = ",".join(map(str, default)) or None
     if isinstance(default, str | int | float):
         help = f"{help} [dim]\\[default: {default}][/dim]"
     # words, whatever the key's type: the configuration converts them and says what is wrong
@@ -84,7 +88,7 @@ def _annotation(entry: Any, hint: Any, hidden: bool) -> Any:
         str | None,
         typer.Option(
             flag,
-            *ALIASES.get(entry.name, ()),
+            *others,
             help=help,
             metavar=METAVARS.get(hint, "TEXT"),
             **shown,

@@ -26,11 +26,17 @@ def report(
         float | None,
         typer.Option(help="Count rounds and megabytes up to this objective gap."),
     ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option("--latex", help="Also write a LaTeX table of the runs.", metavar="FILE"),
+    ] = None,
 ) -> None:
     """Make one self-contained page from the records of one or more runs."""
     from scafflix.record import Record, runs_in
-    from scafflix.report import page, worth
+    from scafflix.report import latex, page, worth
 
+    if table is not None:
+        latex.check(table)
     places = [place for folder in folders for place in runs_in(folder)]
     records = [Record.load(place, models=False) for place in places]
     names = ", ".join(dict.fromkeys(Path(record.config["data"]).name for record in records))
@@ -38,10 +44,14 @@ def report(
         page.write(records, out, title or f"Runs on {names}", target)
     except OSError as error:
         raise ScafflixError(f"{out} cannot be written: {error.strerror}.") from None
-    for table in (worth.chosen(records), worth.worse_off(records)):
-        if table is not None:
-            show(table)
+    for make in (worth.taken_home, worth.chosen, worth.worse_off, worth.calibration):
+        made = make(records)
+        if made is not None:
+            show(made)
     wrote("report", out)
+    if table is not None:
+        latex.write(records, table, target)
+        wrote("table", table)
 
 
 def track(

@@ -28,6 +28,11 @@ RoundsBetween = Annotated[
     typer.Option("--checkpoint-rounds", help="Rounds between checkpoints, at most.", metavar="N"),
 ]
 
+Latex = Annotated[
+    Path | None,
+    typer.Option("--latex", help="Also write a LaTeX table of the runs.", metavar="FILE"),
+]
+
 
 @configured(RunConfig)
 def run(
@@ -48,6 +53,7 @@ def run(
 @configured(CompareConfig)
 def compare(
     config: CompareConfig,
+    latex: Latex = None,
     out: Out = None,
     force: Force = False,
     minutes: Minutes = MINUTES,
@@ -55,6 +61,7 @@ def compare(
 ) -> None:
     """Several methods on one problem: one picture, one table, one page."""
     arguments = {"config": plain(config), "title": f"Comparison on {Path(config.data).name}"}
+    arguments |= {} if latex is None else {"latex": str(latex)}
     name = f"{Path(config.data).stem}-compare"
     _begin("compare", out or name, force, minutes, rounds_between, **arguments)
 
@@ -78,13 +85,17 @@ def _cost(name: str, help: str) -> Any:
     return typer.Option(name, help=help, metavar="TEXT", rich_help_panel=NETWORK)
 
 
-@configured(RunConfig, unread=OF_RUNS)
+@configured(RunConfig, unread=OF_RUNS, also={"epsilon": "--target"})
 def plan(
     config: RunConfig,
     latency: Annotated[str, _cost("--latency", "Of a round, there and back: 0.1, 100ms.")] = "",
     up: Annotated[str, _cost("--up", "Bandwidth up of a client: 1Mbps, 500kbps.")] = "",
     down: Annotated[str, _cost("--down", "Bandwidth down (default: as up).")] = "",
-    gradient: Annotated[str, _cost("--gradient", "Time of a gradient: 5ms; or measure.")] = "",
+    gradient: Annotated[str, _cost("--gradient", "Time of a gradient: 5ms.")] = "",
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Time a gradient on this machine.", rich_help_panel=NETWORK),
+    ] = False,
     picture: Annotated[
         Path | None,
         typer.Option(
@@ -101,7 +112,7 @@ def plan(
     """
     from scafflix.cli import work
 
-    work.plan(config, latency, up, down, gradient, picture)
+    work.plan(config, latency, up, down, gradient, measure, picture)
 
 
 @configured(TuneConfig)
@@ -133,20 +144,23 @@ class FigureName(StrEnum):
     triple = "triple"
     rivals = "rivals"
     alpha = "alpha"
+    heart = "heart"
+    landmine = "landmine"
 
 
 def reproduce(
     figure: Annotated[
         FigureName,
         typer.Argument(
-            help="A figure of the paper, or one of ours: warm, pace, triple, rivals, alpha."
+            help="A figure of the paper; one of ours: warm, pace, triple, rivals, alpha; or a "
+            "table that others published: heart (FLamby's), landmine."
         ),
     ],
     scale: Annotated[
         Scale | None,
         typer.Option(
-            help="A minute, an hour, or as in the paper (default: laptop). fig1, triple and "
-            "alpha have one scale.",
+            help="A minute, an hour, or as in the paper (default: laptop). fig1, triple, alpha, "
+            "heart and landmine have one scale.",
         ),
     ] = None,
     assignments: Annotated[

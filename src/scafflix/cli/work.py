@@ -15,8 +15,10 @@ from scafflix.core.errors import ScafflixError
 from scafflix.core.machine import use_all_cores
 from scafflix.models import is_network
 from scafflix.record import Record, file_name
+from scafflix.report import latex as latex_tables
 from scafflix.report import tables, worth
 from scafflix.report.curves import alpha_label
+from scafflix.report.recommendation import recommendation
 from scafflix.report.table import Table
 from scafflix.runs import config as configuration
 from scafflix.runs import runner, tuning
@@ -25,8 +27,6 @@ from scafflix.runs.config import CompareConfig, RunConfig, TuneConfig
 from scafflix.runs.costs import costs
 from scafflix.runs.forecast import forecast, time_of_gradient
 from scafflix.runs.workfolder import Asked, Job, begin
-
-MEASURE = "measure"  # instead of a time: on this machine
 
 
 def prepare() -> None:
@@ -55,13 +55,15 @@ def _run(job: Job, config: dict[str, Any]) -> None:
     else:
         _print_summary(record)
     wrote("record", job.folder)
-    if sentence := worth.taking_part(record):
-        conclusion(sentence)
+    conclusion(*recommendation(record), taken_home=record.summary["taken_home"])
     _refuse_divergence(record, job.folder)
 
 
-def _compare(job: Job, config: dict[str, Any], title: str) -> None:
+def _compare(job: Job, config: dict[str, Any], title: str, latex: str | None = None) -> None:
     wanted, folder = configuration.build(CompareConfig, config), job.folder
+    table_file = None if latex is None else Path(latex)
+    if table_file is not None:
+        latex_tables.check(table_file)
     with progress("comparing") as (report,):
         records = runner.compare(wanted, report, job.checkpoints)
     # drawing takes a second to import: only once there is something to draw
@@ -88,6 +90,9 @@ def _compare(job: Job, config: dict[str, Any], title: str) -> None:
         show(table)
     wrote("figure", folder / "figure.png")
     wrote("report", folder / "report.html")
+    if table_file is not None:
+        latex_tables.write(records, table_file, wanted.target)
+        wrote("table", table_file)
 
 
 def _tune(job: Job, config: dict[str, Any]) -> None:
@@ -113,19 +118,20 @@ def plan(
     up: str = "",
     down: str = "",
     gradient: str = "",
+    measure: bool = False,
     picture: Path | None = None,
 ) -> None:
     """What theory says before anything runs."""
-    given = bool(latency or up or down or gradient)
-    if given and not (latency and up and gradient):
-        raise ScafflixError("Give latency, up and gradient together, or none of them.")
+    given = bool(latency or up or down or gradient or measure)
+    if given and not (latency and up and (gradient or measure)):
+        raise ScafflixError("Give latency, up and gradient (or measure) together, or none of them.")
+    if gradient and measure:
+        raise ScafflixError("Give the time of a gradient, or measure it: leave out one of them.")
     if picture is not None and not given:
         raise ScafflixError("picture needs the costs of your network: latency, up and gradient.")
     prepare()
-    known = None
-    if given:
-        known = costs(latency, up, down or up, "0" if gradient == MEASURE else gradient)
-    if known is not None and gradient == MEASURE:
+    known = costs(latency, up, down or up, gradient or "0") if given else None
+    if known is not None and measure:
         known = known._replace(gradient=time_of_gradient(build_problem(config)))
     made = forecast(config, known)
     facts, header = made.facts, ["method", "p", "zeta", "iterations", "rounds", "megabytes"]

@@ -72,6 +72,14 @@ def write(
     put(path, (len(head).to_bytes(8, "little"), head, *buffers), hook)
 
 
+def check_new(path: Path, *, force: bool) -> None:
+    """Refuse a file that is there, unless forced, and what is no place for a file."""
+    if path.is_dir():
+        raise ScafflixError(f"{path} is a folder; give a file to write to.")
+    if path.exists() and not force:
+        raise ScafflixError(f"{path} exists; choose another, or use --force.")
+
+
 def put(path: Path, content: Iterable[bytes | memoryview], hook: Hook = quiet) -> None:
     """Replace a file by these bytes."""
     with replacing(path, hook) as file:

@@ -45,11 +45,11 @@ class Layout(NamedTuple):
         return self.size + -self.size % STEP
 
     def tree(self, rows: Any) -> Tree:
-        """The trees of `[..., width]`, an array of NumPy or of JAX."""
+        """The trees of `[..., width]`, an array of NumPy, JAX or PyTorch."""
         cuts = pairwise(accumulate(map(math.prod, self.shapes), initial=0))
         front = rows.shape[:-1]
         leaves = [
-            rows[..., start:stop].reshape(*front, *shape)
+            rows[..., start:stop].reshape((*front, *shape))
             for (start, stop), shape in zip(cuts, self.shapes, strict=True)
         ]
         return jax.tree.unflatten(self.structure, leaves)

@@ -23,6 +23,11 @@ def find_function(name: str, what: str) -> Any:
         ) from None
 
 
+def module_of(name: str) -> ModuleType:
+    """The file or module of a function that was found by this name."""
+    return _import(name.rpartition(":")[0])
+
+
 def source_of(name: str) -> str:
     """The text of the FILE.py in a function's name; of another name, nothing."""
     file = Path(name.rpartition(":")[0])

@@ -65,8 +65,11 @@ def gather(tree: Any) -> Any:
     return jax.tree.map(np.asarray, tree)
 
 
-def pieces(array: Array) -> Iterator[tuple[slice, NDArray[Any]]]:
+def pieces(array: Array | NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:
     """What the devices share, piece by piece, each with its place; not copied within a process."""
+    if isinstance(array, np.ndarray):
+        yield slice(None), array
+        return
     if jax.process_count() > 1:
         yield slice(None), gather(array)
         return

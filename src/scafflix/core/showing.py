@@ -15,10 +15,13 @@ class Shown:
 
     drawn_by: ClassVar[str]
 
+    def _artist(self) -> Any:
+        return import_module(Shown.drawn_by)
+
     def plot(self) -> Any:
         """A picture (Matplotlib)."""
-        return import_module(Shown.drawn_by).picture(self)
+        return self._artist().picture(self)
 
     def _repr_html_(self) -> str:
-        html: str = import_module(Shown.drawn_by).html(self)
+        html: str = self._artist().html(self)
         return html

@@ -23,6 +23,7 @@ class Stream(IntEnum):
     OPTIMA = 5
     OWN_STEPS = 6
     COMPRESSION = 7
+    RESAMPLING = 8
 
 
 @in_float64
@@ -45,6 +46,11 @@ def _key(seed: Array, purpose: Array) -> Array:
 _keys = jax.jit(jax.vmap(_key, (0, None)))
 
 
+def at_step(key: Array, round: int, client: int, step: int) -> Array:
+    """What one client draws its gradients from in one step."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, round), client), step)
+
+
 def uniforms(seed: int, purpose: Stream, first: int, number: int) -> NDArray[np.float64]:
     """Numbers first, first + 1, ... of a stream in (0, 1], each from the seed and its place
     alone, so that nothing before it need be drawn.
@@ -52,11 +58,9 @@ def uniforms(seed: int, purpose: Stream, first: int, number: int) -> NDArray[np.
     >>> bool(uniforms(0, Stream.COIN, 0, 5)[3] == uniforms(0, Stream.COIN, 3, 1)[0])
     True
     """
-    draws = [
-        np.random.Generator(np.random.Philox(key=[seed, int(purpose)], counter=place)).random()
-        for place in range(first, first + number)
-    ]
-    return 1.0 - np.array(draws)
+    bits = np.random.Philox(key=[seed, int(purpose)], counter=first)
+    # a place of the counter is worth four numbers, of which the first is taken
+    return 1.0 - np.random.Generator(bits).random(4 * number)[::4]
 
 
 def generator(seed: int, purpose: Stream, place: int) -> np.random.Generator:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.tree_util import keystr
 
 Tree = Any  # a nest of dicts, lists and tuples with arrays at the leaves
@@ -50,6 +51,16 @@ class Vector:
 
     def __repr__(self) -> str:
         return f"Vector({self.tree!r})"
+
+
+def choose(condition: Any, yes: Tree, no: Tree) -> Tree:
+    """One of two trees, entry by entry of the leading axes that the condition has."""
+
+    def pick(a: Any, b: Any) -> Any:
+        shape = condition.shape + (1,) * (a.ndim - condition.ndim)
+        return jnp.where(condition.reshape(shape), a, b)
+
+    return jax.tree.map(pick, yes, no)
 
 
 def names_of(tree: Tree) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scafflix.data.federation import Examples, Federation
     from scafflix.data.loading import load
     from scafflix.data.synthesis import synthetic
+    from scafflix.data.tables import from_table
 else:
     __getattr__ = lazily(
         __name__,
@@ -29,6 +30,7 @@ else:
             "federation": ["Examples", "Federation"],
             "loading": ["load"],
             "synthesis": ["synthetic"],
+            "tables": ["from_table"],
         },
     )
 
@@ -41,6 +43,7 @@ __all__ = [
     "fetch",
     "from_arrays",
     "from_clients",
+    "from_table",
     "known",
     "load",
     "locate",

@@ -15,6 +15,7 @@ from scafflix.core.errors import ScafflixError
 from scafflix.data.admission import admit_column, admit_features, admit_labels, as_array
 from scafflix.data.federation import Examples, Features, Federation, Labels
 from scafflix.data.holdout import check_fraction, hold_out
+from scafflix.data.identity import client_name
 from scafflix.data.scaling import append_intercept, check_scale, rescale
 from scafflix.data.split import Column, assign, parse_split
 from scafflix.data.streams import Stream, generator
@@ -93,12 +94,16 @@ class Preparation:
 
 
 def prepare(federation: Federation, wanted: Preparation) -> Federation:
-    """Hold out test, then validation rows, leave out clients that are then too small, scale by
-    the training rows of the rest, append the intercept."""
+    """Divide, scale by the training rows, append the intercept."""
+    scaled = rescale(set_aside(federation, wanted), wanted.scale)
+    return append_intercept(scaled) if wanted.intercept else scaled
+
+
+def set_aside(federation: Federation, wanted: Preparation) -> Federation:
+    """Hold out test, then validation rows, and leave out clients that are then too small."""
     divided = hold_out(federation, wanted.test, wanted.seed)
     divided = hold_out(divided, wanted.validation, wanted.seed, "validation")
-    scaled = rescale(leave_out(divided, wanted.min_examples), wanted.scale)
-    return append_intercept(scaled) if wanted.intercept else scaled
+    return leave_out(divided, wanted.min_examples)
 
 
 def from_clients(
@@ -207,12 +212,6 @@ def group(ids: ArrayLike, where: str = "clients") -> tuple[NDArray[np.int64], tu
     position = np.empty(len(found), dtype=np.int64)
     position[appearance] = np.arange(len(found))
     return position[inverse], tuple(client_name(value) for value in found[appearance].tolist())
-
-
-def client_name(value: object) -> str:
-    """An id as text; whole numbers read alike whether they were stored as int or as float."""
-    whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
-    return str(int(value)) if whole else str(value)  # type: ignore[call-overload]
 
 
 def pack(

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from scipy import sparse
 from scafflix.core.arguments import instance, numbers, shown
 from scafflix.core.errors import ScafflixError
 from scafflix.data.identity import check_ids
+
+if TYPE_CHECKING:
+    from scafflix.data.preprocessing import Preprocessing
 
 Features = NDArray[Any] | sparse.csr_array
 Labels = NDArray[np.generic]
@@ -75,13 +78,6 @@ class Examples:
         return Examples(self.features[rows], self.labels[rows], offsets)
 
 
-class Scaling(NamedTuple):
-    """What was done to every feature: (feature - shift) / divisor."""
-
-    shift: NDArray[np.float64]  # [features]
-    divisor: NDArray[np.float64]
-
-
 @dataclass(frozen=True, eq=False)
 class Federation:
     """The clients of a federation, their training, test and validation examples.
@@ -98,8 +94,7 @@ class Federation:
     test: Examples | None = None
     validation: Examples | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)  # client -> why it is not here
-    names: tuple[str, ...] = ()  # of the features, where the source names them
-    scaling: Scaling | None = None  # what was done to them
+    preprocessing: Preprocessing | None = None  # what was done to columns or features
 
     def __post_init__(self) -> None:
         self._check_types()

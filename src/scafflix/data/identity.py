@@ -51,3 +51,9 @@ def check_ids(clients: tuple[str, ...], federation: str) -> None:
                 f"The federation '{federation}' has a client {client!r} whose id {fault}; "
                 f"give printable ids without slashes, of at most {LONGEST} letters."
             )
+
+
+def client_name(value: object) -> str:
+    """An id as text; whole numbers read alike whether they were stored as int or as float."""
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    return str(int(value)) if whole else str(value)  # type: ignore[call-overload]

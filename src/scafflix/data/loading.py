@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,7 +27,13 @@ from scafflix.data.split import Column, parse_split
 from scafflix.data.streams import Stream, generator
 from scafflix.data.svmlight import read_svmlight
 from scafflix.data.synthesis import parse_synthetic, synthetic
-from scafflix.data.table import read_table
+from scafflix.data.table import open_table
+from scafflix.data.tabular import (
+    TableOptions,
+    prepare_table,
+    read_columns,
+    table_options,
+)
 from scafflix.data.threshold import NO_TRAINING_ROWS, check_threshold
 
 PLAIN_FILES = {  # of scikit-learn, with as many lines before the numbers; labels come last
@@ -49,8 +55,13 @@ def load(
     seed: int = 0,
     features: int | None = None,
     label: str | None = None,
-    intercept: bool = False,
-    scale: str = "none",
+    categorical: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    missing: str = "fill",
+    missing_as: Sequence[str] = (),
+    unknown: str = "other",
+    intercept: bool | None = None,
+    scale: str = "auto",
 ) -> Federation:
     """The federation of a known data set, of made-up data or of a file.
 
@@ -58,10 +69,10 @@ def load(
 
     - a name of `scafflix.data.known`, found as `locate` says or else fetched once;
     - ``synthetic`` or ``synthetic:optima=2,rows=50,...``, see `scafflix.data.synthetic`;
-    - a file: ``.csv`` or ``.parquet`` (see `scafflix.data.table`), ``.npz`` with arrays
-      ``features`` (``x``), ``labels`` (``y``) and maybe ``client``; anything else is svmlight
-      text, compressed if it ends in .bz2, .xz or .gz. A text that is both a name and a file is
-      the name; write ``./name`` or a `Path` for the file;
+    - a table: a ``.csv`` or ``.parquet`` file, or a folder of them, each file a client;
+    - another file: ``.npz`` with arrays ``features`` (``x``), ``labels`` (``y``) and maybe
+      ``client``; anything else is svmlight text, compressed if it ends in .bz2, .xz or .gz. A text
+      that is both a name and a file is the name; write ``./name`` or a `Path` for the file;
     - a file or folder whose clients are people, as `scafflix.data.recognition` lists: LEAF JSON,
       the SQLite release of FedJAX, an ``.npz`` of writers, a ``.jsonl`` of speaking roles. The
       names ``femnist`` and ``shakespeare`` are such data.
@@ -80,10 +91,16 @@ def load(
     or no validation row where there is a validation part. Clients without a training row are
     left out always. ``federation.left_out`` lists who was left out and why.
 
-    ``features`` declares the number of features of svmlight text, ``label`` the label column of
-    a table (otherwise ``label``, ``target`` or ``y``). ``scale`` is ``none``, ``maxabs`` or
-    ``standard``, computed from the training rows; ``intercept`` appends a feature that is 1
-    everywhere.
+    ``features`` declares the number of features of svmlight text. ``scale`` is ``none``, ``maxabs``
+    or ``standard``, computed from the training rows; ``intercept`` appends a feature that is 1
+    everywhere. Left out, tables are standardized and get an intercept, other data stay as they are.
+
+    The rest is for tables; `scafflix.data.preprocessing` says how columns become features.
+    ``label`` is the label column (otherwise ``label``, ``target`` or ``y``), or ``COLUMN>NUMBER``
+    for two classes. ``categorical`` lists columns of numbers that stand for kinds, ``drop`` columns
+    that are no features. ``missing`` is ``fill`` or ``refuse``; ``missing_as`` lists words that
+    mean a missing value, such as ``?`` or ``-9``. ``unknown`` says what a text is that no training
+    row has: ``other``, or ``refuse``.
 
     >>> fed = load("iris", clients=3, split="shuffled", test=0.2)
     >>> fed.clients, fed.train.counts.tolist(), fed.test.counts.tolist(), fed.dim
@@ -95,20 +112,29 @@ def load(
     check_fraction("test", test)
     check_fraction("validation", validation)
     check_threshold(min_examples)
-    check_scale(scale)
-    flag("intercept", intercept)
+    if scale != "auto":
+        check_scale(scale)
+    if intercept is not None:
+        flag("intercept", intercept)
+    options = table_options(label, categorical, drop, missing, missing_as, unknown)
     generator(seed, Stream.SPLIT)
     if clients is not None:
         whole_number("clients", clients, least=1)
     if split is not None:
         parse_split(split)
-    wanted = Preparation(test, validation, min_examples, seed, intercept, scale)
 
     origin = resolve(source)
-    if label is not None and origin.kind != "table":
-        raise ScafflixError(
-            f"label is {shown(label)}, but {origin} is not a table; leave label out."
-        )
+    table = origin.kind == "table"
+    wanted = Preparation(
+        test,
+        validation,
+        min_examples,
+        seed,
+        table if intercept is None else intercept,
+        ("standard" if table else "none") if scale == "auto" else scale,
+    )
+    if not table and options != TableOptions():
+        raise ScafflixError(f"{_first_change(options)}, but {origin} is not a table; leave it out.")
     if features is not None and origin.kind != "svmlight":
         raise ScafflixError(
             f"features is {shown(features)}, but {origin} is not svmlight text; leave features out."
@@ -120,7 +146,15 @@ def load(
             )
         return prepare(make_synthetic(origin.options, clients, seed), wanted)
     with naming(origin):
-        return load_file(origin, wanted, clients, split, features, label)
+        return load_file(origin, wanted, clients, split, features, options)
+
+
+def _first_change(options: TableOptions) -> str:
+    """An option of tables that was given, in words."""
+    plain = asdict(TableOptions())
+    given = {name: value for name, value in asdict(options).items() if value != plain[name]}
+    name, value = next(iter(given.items()))
+    return f"{name} is {shown(value if isinstance(value, str) else ', '.join(value))}"
 
 
 @contextmanager
@@ -140,7 +174,7 @@ def load_file(
     clients: int | None,
     split: str | None,
     features: int | None,
-    label: str | None,
+    options: TableOptions,
 ) -> Federation:
     """The federation of a known data set or of a file, its arguments checked."""
     seed = wanted.seed
@@ -153,10 +187,29 @@ def load_file(
 
     rule = None if split is None else parse_split(split)
     column = rule.name if isinstance(rule, Column) else None
-    if clients is None and column is None and origin.kind != "archive":
+    if origin.kind == "table":
+        assert origin.path is not None
+        known = {} if column is None else {column: "text"}  # client 007 is not client 7
+        table = open_table(origin.path, known, options.missing_as)
+        columns, rows = read_columns(table, options, column)
+    elif clients is None and column is None and origin.kind != "archive":
         raise how_many_clients(origin)
-    rows = read(origin, features, label, column)
-    if column is not None or (rows.clients is not None and rule is None and clients is None):
+    else:
+        columns, rows = None, read(origin, features, column)
+    federation = share_out(rows, origin, clients, split, seed)
+    return (
+        prepare(federation, wanted)
+        if columns is None
+        else prepare_table(columns, federation, wanted)
+    )
+
+
+def share_out(
+    rows: Rows, origin: Origin, clients: int | None, split: str | None, seed: int
+) -> Federation:
+    """The rows given to their clients."""
+    by_column = split is not None and isinstance(parse_split(split), Column)
+    if by_column or (rows.clients is not None and split is None and clients is None):
         assert rows.clients is not None
         federation = from_arrays(rows.features, rows.labels, rows.clients, name=origin.name)
     elif clients is not None:
@@ -165,13 +218,12 @@ def load_file(
         )
     else:
         raise how_many_clients(origin)
-    federation = replace(federation, names=rows.names)
     if clients is not None and len(federation.clients) != clients:
         raise ScafflixError(
-            f"clients is {clients}, but column {column!r} of {origin} names "
+            f"clients is {clients}, but {split} of {origin} names "
             f"{len(federation.clients)} clients; leave clients out."
         )
-    return prepare(federation, wanted)
+    return federation
 
 
 def how_many_clients(origin: Origin) -> ScafflixError:
@@ -230,12 +282,9 @@ def first(clients: int | None, federation: Federation) -> Federation:
     return federation.take(range(clients))
 
 
-def read(origin: Origin, features: int | None, label: str | None, column: str | None) -> Rows:
+def read(origin: Origin, features: int | None, column: str | None) -> Rows:
     """The rows of the origin, with their clients if a column says so or an archive holds them."""
     match origin.kind:
-        case "table":
-            assert origin.path is not None
-            return read_table(origin.path, label=label, client=column)
         case "archive":
             assert origin.path is not None
             rows = read_archive(origin.path)

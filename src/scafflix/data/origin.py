@@ -9,7 +9,7 @@ from typing import Literal
 
 from scafflix.core.errors import ScafflixError
 from scafflix.data.catalogue import CATALOGUE, FEDJAX, LIBSVM, OWN, SCIKIT_LEARN
-from scafflix.data.recognition import kind_of
+from scafflix.data.recognition import kind_of, tables_in
 
 Kind = Literal["synthetic", "bundled", "svmlight", "table", "archive", "people"]
 """``people``: the source names its clients, see `scafflix.data.recognition`."""
@@ -74,6 +74,8 @@ def resolve(source: str | Path) -> Origin:
     if kind_of(path) is not None:
         name = path.resolve().name
         return Origin("people", name if path.is_dir() else name.partition(".")[0], path)
+    if path.is_dir() and tables_in(path):
+        return Origin("table", path.resolve().name, path)
     if path.is_dir():
         raise ScafflixError(
             f"{path}: is a folder without the files of clients in a known format; give a file."

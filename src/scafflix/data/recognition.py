@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from scafflix.data.parts import Parts
 
 SUFFIXES = (".sqlite", ".sqlite3", ".db")
+TABLES = (".csv", ".parquet")
 
 
 def kind_of(path: Path) -> str | None:
@@ -48,6 +49,15 @@ def kind_of(path: Path) -> str | None:
     if name.endswith(SUFFIXES):
         return "release"
     return "writers" if name.endswith(".npz") and holds_writers(path) else None
+
+
+def tables_in(folder: Path) -> list[Path]:
+    """The tables of a folder, each a client's; a hidden file is none."""
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in TABLES and not path.name.startswith(".")
+    )
 
 
 def reader_of(path: Path) -> Callable[[Path], Parts] | None:

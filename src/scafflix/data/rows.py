@@ -14,4 +14,3 @@ class Rows:
     features: Features  # [rows, dim]
     labels: Labels  # [rows]
     clients: Labels | None = None  # [rows]
-    names: tuple[str, ...] = ()  # [dim], where the file names its features

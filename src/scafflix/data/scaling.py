@@ -16,7 +16,8 @@ from scipy import sparse
 from scafflix.core.arguments import choice
 from scafflix.core.errors import ScafflixError
 from scafflix.data.admission import check_dense_size
-from scafflix.data.federation import Features, Federation, Scaling
+from scafflix.data.federation import Features, Federation
+from scafflix.data.preprocessing import Preprocessing
 
 Scale = Literal["none", "maxabs", "standard"]
 
@@ -61,19 +62,27 @@ def rescale(federation: Federation, scale: str) -> Federation:
             dense, lambda features: (to_dense(features) - mean) / deviation, scale
         )
         shift, divisor = mean * largest, deviation * largest
-    return replace(scaled, scaling=Scaling(shift, divisor))
+    return replace(scaled, preprocessing=Preprocessing((), shift, divisor))
 
 
-def scale_as(federation: Federation, scaling: Scaling) -> Federation:
-    """Scale features as those of another federation were."""
+def scale_as(federation: Federation, made: Preprocessing) -> Federation:
+    """Scale features as those of another federation were, and append its intercept."""
     check_vectors(federation, "scaling is asked for")
-    if not scaling.shift.any():
-        return map_features(federation, lambda features: divide(features, scaling.divisor))
-    rows = sum(len(part.labels) for part in federation.parts.values())
-    check_dense_size(rows, federation.dim, federation.name)
-    return map_features(
-        federation, lambda features: (to_dense(features) - scaling.shift) / scaling.divisor
-    )
+    if len(made.shift) != federation.dim:
+        raise ScafflixError(
+            f"{federation.name} has {federation.dim} features, but the run was prepared for "
+            f"{len(made.shift)}; give the same features in the same order."
+        )
+    if made.shift.any():
+        rows = sum(len(part.labels) for part in federation.parts.values())
+        check_dense_size(rows, federation.dim, federation.name)
+        scaled = map_features(
+            federation, lambda features: (to_dense(features) - made.shift) / made.divisor
+        )
+    else:
+        scaled = map_features(federation, lambda features: divide(features, made.divisor))
+    scaled = replace(scaled, preprocessing=replace(made, intercept=False))
+    return append_intercept(scaled) if made.intercept else scaled
 
 
 def append_intercept(federation: Federation) -> Federation:
@@ -84,6 +93,9 @@ def append_intercept(federation: Federation) -> Federation:
     [[5.0, 1.0]]
     """
     check_vectors(federation, "intercept is asked for")
+    before = federation.preprocessing or Preprocessing(
+        (), np.zeros(federation.dim), np.ones(federation.dim)
+    )
 
     def with_ones(features: Features) -> Features:
         ones = np.ones((features.shape[0], 1))
@@ -91,7 +103,8 @@ def append_intercept(federation: Federation) -> Federation:
             return np.hstack([features, ones])
         return sparse.csr_array(sparse.hstack([features, sparse.csr_array(ones)], format="csr"))
 
-    return map_features(federation, with_ones)
+    made = map_features(federation, with_ones)
+    return replace(made, preprocessing=replace(before, intercept=True))
 
 
 def map_features(

@@ -1,25 +1,25 @@
 """CSV and Parquet tables: a label column, perhaps a client column, and features.
 
-Numbers and booleans are features as they are. A column of text becomes one 0/1 feature for
-each of its values, in sorted order. The order of the columns is kept.
+A folder of such files is one table, in which every file is a client, named as the file is.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scafflix.core.errors import ScafflixError, reason_of
 from scafflix.data.admission import TEXT_LIMIT, check_dense_size
 from scafflix.data.federation import Labels
-from scafflix.data.rows import Rows
+from scafflix.data.recognition import tables_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,125 +27,157 @@ if TYPE_CHECKING:
 LABEL_NAMES = ("label", "target", "y")
 """The names under which a label column is found when none is given."""
 
-CATEGORY_LIMIT = 100
-"""The most distinct values of a text column; more look like an identifier."""
-
-OF_TEXT = "="
-"""Between a column of text and one of its values, in the name of a feature."""
-
 SHOWN_COLUMNS = 20
 """How many column names an error lists."""
 
+ABOVE = re.compile(r"(?P<column>.+?)\s*>\s*(?P<limit>[-+.\deE]+)")
+"""A label that says whether a number is above a limit, as in ``stage>0``."""
 
-def read_table(path: Path, *, label: str | None = None, client: str | None = None) -> Rows:
-    """The rows of a ``.csv`` or ``.parquet`` file.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "ages.csv")
-    ...     _ = path.write_text("age,colour,site,label\\n31,red,A,0\\n45,blue,B,1\\n")
-    ...     rows = read_table(path, client="site")
-    >>> rows.features.tolist()  # age, blue, red
-    [[31.0, 0.0, 1.0], [45.0, 1.0, 0.0]]
-    >>> rows.labels.tolist(), rows.clients.tolist()
-    ([0, 1], ['A', 'B'])
-    """
-    columns = open_table(path, client)
-    label = find_label(columns, label)
-    if client is not None:
-        check_column(columns, client)
-        if client == label:
-            raise ScafflixError(
-                f"{path}: column {client!r} is to be both label and client; choose another."
-            )
-    if columns.table.num_rows == 0:
-        raise ScafflixError(f"{path}: the table has no rows; give at least one.")
-    kept = [name for name in columns.table.column_names if name not in (label, client)]
-    blocks = [feature_block(columns, name) for name in kept]
-    if not blocks:
-        raise ScafflixError(
-            f"{path}: no column is left as a feature; the columns are {columns.listed()}."
-        )
-    rows, width = columns.table.num_rows, sum(block.width for block in blocks)
-    check_dense_size(rows, width, str(path))
-    features = np.zeros((rows, width))
-    first = 0
-    for block in blocks:
-        block.fill(features[:, first : first + block.width])
-        first += block.width
-    return Rows(
-        features,
-        column_values(columns, label),
-        None if client is None else column_values(columns, client),
-        tuple(word for name, block in zip(kept, blocks, strict=True) for word in block.named(name)),
-    )
+NO_NUMBER = re.compile(
+    r"CSV column #(?P<column>\d+): Row #(?P<row>\d+): CSV conversion error to double: "
+    r"invalid value '(?P<value>.*)'"
+)
+"""What Arrow says of a text in a column of numbers; rows count from 1, the header included."""
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
-    """The features that a column gives: itself, or one for each value of a text."""
+class Table:
+    """A table and where it came from, which errors name."""
 
-    values: NDArray[Any]  # [rows], numbers, or numbers of categories
-    categories: tuple[str, ...] | None = None
+    name: str
+    arrow: pa.Table
+    files: tuple[tuple[Path, int], ...] = ()  # in order, with their numbers of rows
+
+    def __len__(self) -> int:
+        return int(self.arrow.num_rows)
 
     @property
-    def width(self) -> int:
-        return 1 if self.categories is None else len(self.categories)
-
-    def named(self, column: str) -> list[str]:
-        """The features' names: the column's, or with each of its values."""
-        if self.categories is None:
-            return [column]
-        return [f"{column}{OF_TEXT}{value}" for value in self.categories]
-
-    def fill(self, features: NDArray[np.float64]) -> None:
-        """Write into zeros ``[rows, width]``."""
-        if self.categories is None:
-            features[:, 0] = self.values
-        else:
-            features[np.arange(len(features)), self.values] = 1.0
-
-
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """A table and the file it came from, which errors name."""
-
-    path: Path
-    table: pa.Table
+    def columns(self) -> list[str]:
+        return list(self.arrow.column_names)
 
     def listed(self) -> str:
         """The names of the columns, in one phrase."""
-        names = [repr(name) for name in self.table.column_names]
-        rest = len(names) - SHOWN_COLUMNS
-        return ", ".join(names[:SHOWN_COLUMNS]) + (f" and {rest} more" if rest > 0 else "")
+        rest = len(self.columns) - SHOWN_COLUMNS
+        shown = ", ".join(map(repr, self.columns[:SHOWN_COLUMNS]))
+        return shown + (f" and {rest} more" if rest > 0 else "")
 
     def place(self, row: int) -> str:
-        """Where a row stands: the line of a CSV file, the row (from 1) of another."""
-        if self.path.suffix.lower() != ".csv":
-            return f"{self.path}, row {row + 1}"
-        # Blank lines and quoted line breaks make the line differ from the row.
-        with self.path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-            reader = csv.reader(file)
-            filled = (reader.line_num for record in reader if record)
-            return f"{self.path}, line {next(islice(filled, row + 1, None), row + 2)}"
+        """Where a row stands: the line of a CSV file, the row (from 1) of anything else."""
+        for path, rows in self.files:
+            if row < rows:
+                return f"{path}, line {_line(path, row)}" if is_csv(path) else _row(path, row)
+            row -= rows
+        return _row(self.name, row)
+
+    def check_column(self, name: str) -> None:
+        """Refuse a name that is no column."""
+        if name not in self.columns:
+            raise ScafflixError(
+                f"{self.name}: there is no column {name!r}; the columns are {self.listed()}."
+            )
+
+    def sites(self) -> Labels:
+        """The file of each row."""
+        stems = [path.stem for path, _ in self.files]
+        return np.repeat(np.array(stems, np.str_), [rows for _, rows in self.files])
 
 
-def open_table(path: Path, client: str | None) -> Columns:
-    """The table as Arrow reads it."""
+def _row(name: str | Path, row: int) -> str:
+    return f"{name}, row {row + 1}"
+
+
+def _line(path: Path, row: int) -> int:
+    # Blank lines and quoted line breaks make the line differ from the row.
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        reader = csv.reader(file)
+        filled = (reader.line_num for record in reader if record)
+        return next(islice(filled, row + 1, None), row + 2)
+
+
+def open_table(
+    path: Path, kinds: Mapping[str, str] | None = None, missing_as: Sequence[str] = ()
+) -> Table:
+    """The table of a file or folder. ``kinds`` are the columns of CSV files whose type is known:
+    ``text`` or ``number``."""
+    files = tables_in(path) if path.is_dir() else [path]
+    made = [_read(file, kinds or {}, missing_as) for file in files]
+    sizes = tuple((file, int(one.num_rows)) for file, one in zip(files, made, strict=True))
+    return Table(str(path), made[0] if len(made) == 1 else _joined(files, made), sizes)
+
+
+def as_table(given: Any, where: str = "the table") -> Table:
+    """The table that a pandas frame, an Arrow table or a dictionary of columns is."""
+    import pyarrow as pa
+
+    try:
+        if not isinstance(given, pa.Table | Mapping):
+            made = pa.Table.from_pandas(given, preserve_index=False)
+        else:
+            made = given if isinstance(given, pa.Table) else pa.table(dict(given))
+    except Exception as error:  # whatever Arrow says of an object of another library
+        raise ScafflixError(
+            f"{where} is a {type(given).__name__} that Arrow cannot read ({reason_of(error)}); "
+            "give a pandas frame, an Arrow table or a dictionary of columns."
+        ) from None
+    for column in made.schema:
+        check_type(where, column.name, column.type)
+    _check_names(where, made.column_names)
+    return Table(where, made)
+
+
+def _joined(files: list[Path], made: list[pa.Table]) -> pa.Table:
+    """The rows of all files, each column in a type that holds what every file has there."""
+    import pyarrow as pa
+
+    for file, one in zip(files, made, strict=True):
+        if set(one.column_names) != set(made[0].column_names):
+            (odd, *_) = sorted(set(one.column_names) ^ set(made[0].column_names))
+            has, lacks = (file, files[0]) if odd in one.column_names else (files[0], file)
+            raise ScafflixError(f"{lacks}: there is no column {odd!r}, which {has} has.")
+    try:
+        return pa.concat_tables(
+            [one.select(made[0].column_names) for one in made], promote_options="permissive"
+        )
+    except pa.ArrowException as error:
+        raise ScafflixError(
+            f"{files[0].parent}: a column is of one type in one file and of another in the next "
+            f"({reason_of(error)}); make them alike."
+        ) from None
+
+
+def _read(path: Path, kinds: Mapping[str, str], missing_as: Sequence[str]) -> pa.Table:
     if not path.is_file():
         raise ScafflixError(f"{path}: there is no such file.")
     try:
-        columns = Columns(path, read_csv(path, client) if is_csv(path) else read_parquet(path))
-        names = columns.table.column_names
+        made = read_csv(path, kinds, missing_as) if is_csv(path) else read_parquet(path)
+        names = made.column_names
     except ScafflixError:
         raise
     except Exception as error:  # Arrow raises many kinds, some of them only for damaged files
+        told = NO_NUMBER.search(str(error)) if is_csv(path) else None
+        if told is not None:
+            name, row = _header(path)[int(told["column"])], int(told["row"]) - 1
+            raise ScafflixError(
+                f"{path}, row {row}: column {name!r} is {told['value']!r}; give a number."
+            ) from error
         kind = "CSV" if is_csv(path) else "Parquet"
         raise ScafflixError(f"{path}: not a readable {kind} table ({reason_of(error)}).") from error
+    _check_names(path, names)
+    for column in made.schema:
+        check_type(path, column.name, column.type)
+        check_texts(path, column.name, made.column(column.name))
+    return made
+
+
+def _header(path: Path) -> list[str]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        return next(csv.reader(file))
+
+
+def _check_names(where: str | Path, names: list[str]) -> None:
     name, times = Counter(names).most_common(1)[0] if names else ("", 0)
     if times > 1:
-        raise ScafflixError(f"{path}: {times} columns are named {name!r}; rename them.")
-    return columns
+        raise ScafflixError(f"{where}: {times} columns are named {name!r}; rename them.")
 
 
 def is_csv(path: Path) -> bool:
@@ -153,12 +185,14 @@ def is_csv(path: Path) -> bool:
     return path.suffix.lower() == ".csv"
 
 
-def read_csv(path: Path, client: str | None) -> pa.Table:
-    """A CSV file with a header line, its clients as they are spelt."""
+def read_csv(path: Path, kinds: Mapping[str, str], missing_as: Sequence[str]) -> pa.Table:
+    """A CSV file with a header line."""
     # Imported here: Arrow takes a fifth of a second, and most commands read no table.
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
+    types = {"text": pa.string(), "number": pa.float64()}
+    known = arrow_csv.ConvertOptions().null_values
     # One block, so that types are inferred from all rows: a column may turn from 1 to 1.5 late.
     # One thread, so that Arrow can name the row of a fault.
     block = min(max(path.stat().st_size + 1, 2**20), 2**31 - 1)
@@ -166,8 +200,8 @@ def read_csv(path: Path, client: str | None) -> pa.Table:
         path,
         read_options=arrow_csv.ReadOptions(use_threads=False, block_size=block),
         convert_options=arrow_csv.ConvertOptions(
-            # Client 007 is not client 7.
-            column_types={} if client is None else {client: pa.string()},
+            column_types={name: types[kind] for name, kind in kinds.items()},
+            null_values=[*known, *missing_as],
             # An unquoted NA is missing; a quoted "NA" is a value, say a country.
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
@@ -193,87 +227,109 @@ def read_parquet(path: Path) -> pa.Table:
         return file.read()
 
 
-def find_label(columns: Columns, label: str | None) -> str:
-    """The label column: the one asked for, or the one named as labels usually are."""
+def write_table(table: pa.Table, file: IO[bytes], format: str) -> None:
+    """Write a table as csv or parquet."""
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
+
+    if format == "csv":
+        arrow_csv.write_csv(table, file, arrow_csv.WriteOptions(quoting_style="needed"))
+    else:
+        parquet.write_table(table, file)
+
+
+def find_label(table: Table, label: str | None) -> tuple[str, float | None]:
+    """The label column, and the limit above which it counts where the label is ``COLUMN>LIMIT``;
+    without a label, the column that is named as labels usually are."""
     if label is not None:
-        check_column(columns, label)
-        return label
-    found = [name for name in LABEL_NAMES if name in columns.table.column_names]
+        asked = ABOVE.fullmatch(label)
+        if label in table.columns or asked is None or asked["column"] not in table.columns:
+            table.check_column(label)
+            return label, None
+        return asked["column"], _limit(asked["limit"], label)
+    found = [name for name in LABEL_NAMES if name in table.columns]
     if len(found) == 1:
-        return found[0]
+        return found[0], None
     fault = f"both {found[0]!r} and {found[1]!r}" if found else "no column 'label', 'target' or 'y'"
     raise ScafflixError(
-        f"{columns.path}: there is {fault}; choose the label column with label "
-        f"among {columns.listed()}."
+        f"{table.name}: there is {fault}; choose the label column with label "
+        f"among {table.listed()}."
     )
 
 
-def check_column(columns: Columns, name: str) -> None:
-    """Refuse a name that is no column."""
-    if name not in columns.table.column_names:
+def _limit(word: str, label: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise ScafflixError(f"label is {label!r}; give a column, or COLUMN>NUMBER.") from None
+
+
+def label_values(table: Table, column: str, limit: float | None) -> Labels:
+    """The label of every row; with a limit, two classes named after it."""
+    found = whole_column(table, column)
+    if limit is None:
+        return found
+    if found.dtype.kind not in "iuf":
         raise ScafflixError(
-            f"{columns.path}: there is no column {name!r}; the columns are {columns.listed()}."
+            f"{table.name}: label is {column}>{limit:g}, but column {column!r} holds no numbers; "
+            "choose a column of numbers."
         )
+    return np.where(found.astype(np.float64) > limit, f"{column}>{limit:g}", f"{column}<={limit:g}")
 
 
-def feature_block(columns: Columns, name: str) -> Block:
-    """The features that a column gives, not yet spread out."""
-    values = column_values(columns, name)
-    if values.dtype.kind != "U":
-        return Block(values)
-    categories, category_of_row = np.unique(values, return_inverse=True)
-    if len(categories) > CATEGORY_LIMIT:
-        raise ScafflixError(
-            f"{columns.path}: text column {name!r} has {len(categories)} distinct values, more "
-            f"than {CATEGORY_LIMIT} (an identifier?); remove it."
-        )
-    return Block(category_of_row, tuple(categories.tolist()))
-
-
-def column_values(columns: Columns, name: str) -> Labels:
+def whole_column(table: Table, name: str) -> Labels:
     """The values of a column as numbers, booleans or text, none missing, all finite."""
     import pyarrow as pa
     from pyarrow import types
 
-    column = columns.table.column(name)
+    column = table.arrow.column(name)
     if column.null_count > 0:
         row = int(np.argmax(column.is_null().to_numpy()))
         raise ScafflixError(
-            f"{columns.place(row)}: column {name!r} has a missing value; fill it or remove the row."
+            f"{table.place(row)}: column {name!r} has a missing value; fill it or remove the row."
         )
-    check_texts(columns, name)
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if types.is_decimal(column.type):
         column = column.cast(pa.float64())
-    kind = column.type
-    if is_text(kind):
+    if is_text(column.type):
         text: Labels = np.array(column.to_pylist(), dtype=np.str_)
         if (text == "").any():
             raise ScafflixError(
-                f"{columns.place(int(np.argmax(text == '')))}: column {name!r} has an empty text; "
+                f"{table.place(int(np.argmax(text == '')))}: column {name!r} has an empty text; "
                 "fill it or remove the row."
             )
         return text
-    check_type(columns.path, name, kind)
+    if types.is_temporal(column.type):
+        raise ScafflixError(
+            f"{table.name}: column {name!r} holds dates; give numbers, booleans or text."
+        )
     values: Labels = column.to_numpy()
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row = int(np.argmin(np.isfinite(values)))
         raise ScafflixError(
-            f"{columns.place(row)}: column {name!r} is {values[row]}; give finite numbers."
+            f"{table.place(row)}: column {name!r} is {values[row]}; give finite numbers."
         )
     return values
 
 
-def check_type(path: Path, name: str, kind: pa.DataType) -> None:
-    """Refuse dates, bytes, lists and what else is no number and no text."""
+def check_type(where: str | Path, name: str, kind: pa.DataType) -> None:
+    """Refuse bytes, lists and what else is no number, no date and no text."""
     from pyarrow import types
 
     plain = kind.value_type if types.is_dictionary(kind) else kind
-    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    tests = (
+        types.is_integer,
+        types.is_floating,
+        types.is_boolean,
+        types.is_decimal,
+        types.is_null,
+        types.is_date,
+        types.is_timestamp,
+    )
     if not (is_text(plain) or any(test(plain) for test in tests)):
         raise ScafflixError(
-            f"{path}: column {name!r} is of type {kind}; give numbers, booleans or text."
+            f"{where}: column {name!r} is of type {kind}; give numbers, booleans, dates or text."
         )
 
 
@@ -281,16 +337,14 @@ def is_text(kind: pa.DataType) -> bool:
     """Whether Arrow calls it a string."""
     from pyarrow import types
 
-    return bool(types.is_string(kind) or types.is_large_string(kind))
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def check_texts(columns: Columns, name: str) -> None:
+def check_texts(where: str | Path, name: str, column: pa.ChunkedArray) -> None:
     """Refuse texts that are too long, before each takes the room of the longest."""
     from pyarrow import compute, types
 
-    column = columns.table.column(name)
-    kind = column.type
-    chunks = column.chunks
+    kind, chunks = column.type, column.chunks
     if types.is_dictionary(kind):
         kind, chunks = kind.value_type, [chunk.dictionary for chunk in chunks]
     if not is_text(kind):
@@ -298,7 +352,6 @@ def check_texts(columns: Columns, name: str) -> None:
     longest = max((compute.max(compute.utf8_length(c)).as_py() or 0 for c in chunks), default=0)
     if longest > TEXT_LIMIT:
         raise ScafflixError(
-            f"{columns.path}: column {name!r} has a text of {longest} letters; "
-            f"give at most {TEXT_LIMIT}."
+            f"{where}: column {name!r} has a text of {longest} letters; give at most {TEXT_LIMIT}."
         )
-    check_dense_size(len(column), longest, f"{columns.path}, texts of column {name!r}")
+    check_dense_size(len(column), longest, f"{where}, texts of column {name!r}")

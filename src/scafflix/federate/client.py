@@ -11,12 +11,14 @@ after a later crash only the reply is.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from scafflix import algorithm
 from scafflix.core import durable
@@ -26,7 +28,7 @@ from scafflix.core.precision import precision
 from scafflix.core.vector import Vector
 from scafflix.federate import client_state, judging
 from scafflix.federate.client_state import Memory, Pending
-from scafflix.federate.learner import Learner, Place
+from scafflix.federate.learner import Learner
 from scafflix.federate.messages import (
     Curve,
     Evaluate,
@@ -44,9 +46,11 @@ from scafflix.federate.messages import (
     problem_with_arrays,
     receipt_of,
 )
-from scafflix.federate.naming import first_names, named, names_of
+from scafflix.federate.naming import first_names, named, names_of, under_names
 from scafflix.federate.planning import UsersMethod, own_method
-from scafflix.methods.method import Client, Method, Number, Points, Turn, fitted
+from scafflix.federate.slopes import Slopes
+from scafflix.methods.method import Client, Method, Number, Turn
+from scafflix.methods.remembering import Kept, ready
 from scafflix.personalization.mixing import mix
 from scafflix.personalization.rules import blending
 from scafflix.personalization.rules.choosing import consults
@@ -84,6 +88,7 @@ class ClientCore:
             raise ScafflixError(f"alpha is {alpha}; it must be between 0 and 1.")
         self.alpha = float(alpha)
         self.learner, self.examples = learner, learner.examples
+        self._slopes = Slopes(learner)
         self.folder = durable.new_folder(folder / self.name)
         self.hook = hook
         self.users_method = users_method  # a method from outside this package
@@ -175,7 +180,7 @@ class ClientCore:
         kept = self._settle(message, kept, method, client)
         home = method.personal(client, kept.state, sent.x)
         loss = self.learner.loss(home) if message.report else None
-        gradient = partial(self._gradient, message)
+        gradient = partial(self._slopes.at, message)
         local = algorithm.local_steps(
             method, client, kept.state, sent, message.steps, gradient, message.stops
         )
@@ -200,23 +205,6 @@ class ClientCore:
         self.hook("trained")
         client_state.save(self._path(message.run), kept, self.hook)
         return self._upload(message, kept, pending)
-
-    def _gradient(self, message: Train | Evaluate, points: Points, step: int) -> Points:
-        """Line 8: gradients at one or several points, on the same sample. At the end of a run it
-        is one of the round that would come next."""
-        place = Place(
-            seed=message.seed,
-            round=message.round,
-            step=step,
-            iteration=message.iteration + step,
-            number=message.number,
-            clients=message.clients,
-        )
-        return jax.tree.map(
-            lambda point: self.learner.gradient(point, place),
-            points,
-            is_leaf=lambda point: isinstance(point, Vector),
-        )
 
     def _sent(self, method: Method, name: str, arrays: Arrays) -> Any:
         """The server's arrays, in the method's own structure."""
@@ -260,7 +248,7 @@ class ClientCore:
         if self.rule and consults(self.rule) and not message.others:
             self._keep_final(message)
             return Curve(*place, judging.curve_of(self._judged(x, message.clients)))
-        gradient = partial(self._gradient, message)
+        gradient = self._slopes.at_the_end(message)
         x_tilde = algorithm.take_home(method, client, kept.state, x, gradient)
         told = Evaluation(*place, self.learner.loss(x_tilde), math.nan, alpha=self.alpha)
         if self.rule:
@@ -298,7 +286,7 @@ class ClientCore:
 
     def _final(self, message: Evaluate) -> Vector:
         """The model at the end of a run: from the message, or as it was kept with the curve."""
-        wrong = judging.problem_with_curve(message.others) if message.others else None
+        wrong = judging.problem_with_mean(message.others) if message.others else None
         if message.point or not message.others:
             wrong = wrong or problem_with_arrays("point", message.point, self.layout)
         if wrong is not None:
@@ -338,13 +326,21 @@ class ClientCore:
                 state = method.commit(client, kept.state, sent, local, after, pending.steps)
                 return kept._replace(state=state, committed=pending.round, pending=None)
         elif kept.committed == message.included:
-            return kept._replace(pending=None)
+            return kept._replace(pending=None, state=self._remembering(kept, method, client))
         raise RefusedError(
             "lost",
             f"the server has averaged an upload of round {message.included} that is not stored "
             f"here (last committed: {_round(kept.committed)}); put back the folder {self.folder}, "
             "let the server restore the state from its mirror, or start a new epoch.",
         )
+
+    def _remembering(self, kept: Memory, method: Method, client: Client) -> Any:
+        """The state without the pending steps; what gradients remember after them is true still."""
+        if kept.pending is None or not isinstance(kept.state, Kept):
+            return kept.state
+        sent = self._sent(method, "point", kept.pending.sent)
+        local = self._local(method, client, kept.state, sent, kept.pending.local)
+        return kept.state._replace(memory=local.memory)
 
     def _memory(self, message: Train | Evaluate, method: Method, client: Client) -> Memory:
         """What this client remembers, in the epoch of the message."""
@@ -369,7 +365,7 @@ class ClientCore:
         if message.restored and message.round >= kept.latest:
             known = kept.pending is not None and kept.pending.round == message.round
             if not known:
-                state = client_state.state_from(message.restored, template)
+                state = client_state.restored(message.restored, template)
                 return fresh._replace(state=state, committed=message.included)
         return kept
 
@@ -379,12 +375,28 @@ class ClientCore:
     def _method(self, message: Train | Evaluate) -> tuple[Method, Client]:
         asked = (message.method, message.settings)
         method = own_method(*asked, self.alpha, message.gamma, self.users_method)
-        method = fitted(method, self._names)
+        if self._slopes.reduction is not None:
+            method = replace(method, gradient=self._slopes.reduction.estimate)
+        method = ready(method, self._names)
         examples, clients = float(self.examples), float(message.clients)
         return method, Client(self.alpha, message.gamma, self.x_star, examples, clients)
 
     def _path(self, run: str) -> Path:
         return self.folder / f"{checked_name(run)}{durable.SUFFIX}"
+
+    def models(self, run: str) -> dict[str, NDArray[Any]]:
+        """The model of this client, and its own optimum if it has one, as a record of one client
+        holds them."""
+        kept = durable.read(self.model_path(run))
+        found = {} if kept is None else {"personal": kept[1]}
+        if self.alpha < 1 or self.rule:
+            found["local"] = self.optimum.tree
+        names = names_of(self.learner, self._start)
+        return {
+            name: array[None]
+            for kind, arrays in found.items()
+            for name, array in under_names(kind, names, arrays).items()
+        }
 
     def model_path(self, run: str) -> Path:
         """The file of this client's own model."""

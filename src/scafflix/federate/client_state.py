@@ -11,6 +11,7 @@ from scafflix.core import durable
 from scafflix.core.durable import Arrays, Hook
 from scafflix.core.errors import ScafflixError
 from scafflix.federate.messages import NONE
+from scafflix.methods.remembering import Kept
 
 ADVICE = " Move it away; the client can then rejoin through the server's mirror or a new epoch."
 
@@ -76,6 +77,13 @@ def load(path: Path, template: Any) -> Memory | None:
         latest=facts["latest"],
         pending=pending,
     )
+
+
+def restored(arrays: Arrays, template: Any) -> Any:
+    """A state from the server's copy of it, which has nothing of what gradients remember."""
+    if isinstance(template, Kept):
+        return template._replace(own=state_from(arrays, template.own))
+    return state_from(arrays, template)
 
 
 def state_from(arrays: Arrays, template: Any) -> Any:

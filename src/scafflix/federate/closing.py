@@ -114,7 +114,7 @@ class Consultation(Closing):
         wrong = super().problem_with(sender, reply)
         if wrong is not None or not reply.curve:
             return wrong
-        return judging.problem_with_curve(reply.curve)
+        return judging.problem_with_sums(reply.curve)
 
 
 class Farewell(Closing):

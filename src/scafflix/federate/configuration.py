@@ -88,8 +88,6 @@ def _check_possible(config: DeployConfig) -> None:
         raise ScafflixError(f"h0 is {config.h0!r}; in a federation it must be zero.")
     if config.noise:
         raise ScafflixError("noise is for simulations; leave it out.")
-    if config.reduced:
-        raise ScafflixError("reduced is for simulations: a node keeps no memory of gradients.")
     if config.epsilon is not None:
         raise ScafflixError(
             "epsilon needs the optimum, which is unknown in a federation; leave it out."

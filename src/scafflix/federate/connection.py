@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
-import subprocess
-from base64 import b64encode
+import time
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 
 import tomli_w
@@ -18,13 +15,12 @@ from scafflix.core.errors import ScafflixError
 from scafflix.federate.configuration import DeployConfig, text_of
 from scafflix.federate.processes import Processes, environment, free_port, wait_for_port
 from scafflix.federate.settings import AS_IT_STOPPED, Restart
-from scafflix.federate.status import Progress, read_status
+from scafflix.federate.status import Progress, Status, read_status
 from scafflix.record import Record
 from scafflix_flower import command
-from scafflix_flower.secret import new_secret, write_for_owner
+from scafflix_flower.secret import new_secret
 
-NAME = "scafflix"  # of the connection in Flower's configuration
-REGISTERED = re.compile(r'"node-id": "?(\d+)')
+LOOK = 0.05  # seconds between two looks at the status
 
 
 class Link:
@@ -53,61 +49,51 @@ class Link:
         for key in keys:
             if key.suffix != ".pub":
                 raise ScafflixError(f"{key} is not a public key; give a file named CLIENT.pub.")
-        self.control = ""  # where runs are submitted, once it is up
-        self.nodes: dict[str, int] = {}  # client -> the node that Flower knows by its key
+        self.control = 0  # the port where runs are submitted, once it is started
         for name in ("logs", "flower", "cache", "server"):
             durable.new_folder(self.folder / name)
         variables = environment(self.folder / "flower", self.folder / "cache")
         self.processes = Processes(self.folder / "logs", variables)
 
     def start(self) -> None:
-        """Start the SuperLink, wait until it is ready, and register the node keys."""
-        control, secret = free_port(), self.folder / "flower" / "secret"
-        self.control = f"127.0.0.1:{control}"
-        words = ["--host", self.host, "--port", str(self.port), "--control-port", str(control)]
-        words += ["--secret-file", str(secret)]
+        """Start the SuperLink and a job, which both take a few seconds to be ready."""
+        self.control, secret = free_port(), self._own("secret")
+        new_secret(secret)
+        self._own("nodes.json").unlink(missing_ok=True)
+        words = ["--host", self.host, "--port", str(self.port), "--control-port", str(self.control)]
+        words += ["--secret-file", str(secret), "--nodes-file", str(self._own("nodes.json"))]
         if self.certificates is not None:
             words += ["--certificates", str(self.certificates)]
-        if self.keys:
-            words.append("--node-keys")
-        self._let_in(self.control, new_secret(secret))
-        self.processes.start("superlink", *command("superlink", *words))
-        wait_for_port(control, self.processes)
-        wait_for_port(self.port, self.processes, self._near)
         for key in self.keys:
-            self.nodes[key.stem] = self._register(key)
+            words += ["--key", str(key.absolute())]
+        self.processes.start("superlink", *command("superlink", *words))
+        self._start_job()
 
-    def _let_in(self, address: str, secret: str) -> None:
-        """Give Flower's commands, when run in this folder, the address and the secret."""
-        link = {"superlink": {"default": NAME, NAME: {"address": address, "insecure": True}}}
-        (self.folder / "flower" / "config.toml").write_text(tomli_w.dumps(link))
-        known = {"authn-type": "oidc", "oidc-access-token": secret, "oidc-refresh-token": secret}
-        stored = {
-            f"flower.account-auth.{address}.{name}": b64encode(value.encode()).decode()
-            for name, value in known.items()
-        }
-        # JSON is valid YAML
-        write_for_owner(self.folder / "flower" / "credentials.yaml", json.dumps(stored))
+    def wait(self) -> None:
+        """Wait until nodes can connect."""
+        wait_for_port(self.control, self.processes)
+        wait_for_port(self.port, self.processes, self._near)
+
+    @property
+    def nodes(self) -> dict[str, int]:
+        """The node that Flower knows by the key of each client, once nodes can connect."""
+        found: dict[str, int] = json.loads(self._own("nodes.json").read_text())
+        return found
+
+    def _own(self, name: str) -> Path:
+        return self.folder / "flower" / name
+
+    def _start_job(self) -> None:
+        """Start a process for the next run, which waits for its settings."""
+        self._own("run.toml").unlink(missing_ok=True)
+        words = ["--control-port", str(self.control), "--secret-file", str(self._own("secret"))]
+        words += ["--run-config", str(self._own("run.toml"))]
+        self.processes.start("job", *command("job", *words))
 
     @property
     def _near(self) -> str:
         """The address at which this machine reaches the SuperLink."""
         return "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
-
-    def _register(self, key: Path) -> int:
-        words = ("supernode", "register", str(key.absolute()), NAME, "--format", "json")
-        process = self.processes.start("register", "flwr", *words, piped=True)
-        try:
-            told, _ = process.communicate(timeout=60)
-            self.processes.running.pop("register")
-        except subprocess.TimeoutExpired:
-            told = "no answer within 60 seconds"
-            self.processes.kill("register")
-        found = REGISTERED.search(told)
-        if found is None:
-            why = " ".join(told.split())[-500:]
-            raise ScafflixError(f"The node key {key} could not be registered: {why}")
-        return int(found[1])
 
     def run(
         self,
@@ -118,7 +104,8 @@ class Link:
         restart: Restart = AS_IT_STOPPED,
         progress: Progress | None = None,
     ) -> Record:
-        """Submit the job and follow it to its end."""
+        """Submit a run and follow it to its end."""
+        self.wait()
         server, name = self.folder / "server", secrets.token_hex(8)
         asked = {
             "job": name,
@@ -131,27 +118,22 @@ class Link:
             "from": "" if restart.back_to is None else str(restart.back_to),
             "without": json.dumps(restart.without),
         }
-        settings = self.folder / "flower" / "run.toml"
-        settings.write_text(tomli_w.dumps(asked))
-        app = resources.files("scafflix.federate").joinpath("app")
-        words = ("run", str(app), NAME, "--stream", "--run-config", str(settings))
-        job = self.processes.start("job", "flwr", *words, piped=True)
-        shown = read_status(server, name)
-        assert job.stdout is not None
-        with (self.folder / "logs" / "job.log").open("a") as log:
-            for line in job.stdout:
-                log.write(line)
-                log.flush()
-                status = read_status(server, name)
-                if progress is not None and status.done != shown.done:
-                    progress(status.done, status.total, status.state)
-                shown = status
-        job.wait()
-        status = read_status(server, name)
+        if "job" not in self.processes.running:
+            self._start_job()
+        job, link = (self.processes.running[name] for name in ("job", "superlink"))
+        durable.put(self._own("run.toml"), [tomli_w.dumps(asked).encode()])
+        status, ended = Status(name), False
+        while not ended:
+            time.sleep(LOOK)
+            ended = job.poll() is not None or link.poll() is not None
+            before, status = status, read_status(server, name)
+            if progress is not None and status.done != before.done:
+                progress(status.done, status.total, status.state)
+        self.processes.kill("job")
         if status.error:
             raise ScafflixError(status.error)
         if not status.finished:
-            why = self.processes.last_words("job")
+            why = self.processes.last_words("job" if link.poll() is None else "superlink")
             raise ScafflixError(
                 f"The run did not finish: {why.rstrip('.')}; run the same command again to "
                 "continue after its last round."
@@ -160,10 +142,9 @@ class Link:
 
 
 def node_words(
-    superlink: str, settings: Path, port: int, ca: Path | None = None, key: Path | None = None
+    superlink: str, settings: Path, ca: Path | None = None, key: Path | None = None
 ) -> list[str]:
-    """The command line of a SuperNode that reads its settings from a TOML file."""
-    words = command("supernode", "--superlink", superlink, "--port", str(port))
-    words += ["--node-config", str(settings), "--secret-file", str(settings.with_suffix(".secret"))]
-    words += ["--insecure"] if ca is None else ["--root-certificates", str(ca)]
-    return words + (["--auth-supernode-private-key", str(key)] if key else [])
+    """The command line of a node that reads its settings from a TOML file."""
+    words = command("supernode", "--superlink", superlink, "--node-config", str(settings))
+    words += [] if ca is None else ["--root-certificates", str(ca)]
+    return words + (["--key", str(key)] if key else [])

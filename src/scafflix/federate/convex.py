@@ -19,7 +19,7 @@ from scafflix.data.federation import Federation
 from scafflix.federate.judging import Judgement
 from scafflix.federate.learner import Place, Scales, client_key, own_gradient
 from scafflix.federate.naming import WHOLE
-from scafflix.gradients import Gradient, Minibatch
+from scafflix.gradients import Exact, Gradient
 from scafflix.models.linear import LinearModel, Targets
 from scafflix.personalization.personalize import exact_optima
 from scafflix.personalization.rules.choosing import rule_for, weighed
@@ -59,7 +59,7 @@ class ConvexLearner:
         start: str = "ones",
         classes: tuple[str | float, ...] | None = None,
     ) -> None:
-        self._gradient = own_gradient(gradient, federation)
+        self.estimate = own_gradient(gradient, federation)
         targets = targets_of(federation, model, classes)
         self.problem = Problem(federation, model, l2, smoothness, targets)
         self._start = start_point(start, self.problem)
@@ -81,8 +81,8 @@ class ConvexLearner:
     def scales(self) -> Scales:
         constants, nowhere = self.problem.constants, np.zeros((1, *self.problem.shape))
         # C_i depends on the optimum, which no node knows; A_i does not depend on the point
-        A, _ = self._gradient.expected_smoothness(self.problem, constants, lambda: nowhere)
-        advice = theory.advise(np.ones(1), constants, self._gradient, A, np.zeros(1))
+        A, _ = self.estimate.expected_smoothness(self.problem, constants, lambda: nowhere)
+        advice = theory.advise(np.ones(1), constants, self.estimate, A, np.zeros(1))
         gamma, mu, L = advice.gamma[0], constants.mu[0], constants.L[0]
         return Scales(float(gamma), float(gamma * mu), float(gamma * L))
 
@@ -91,12 +91,16 @@ class ConvexLearner:
 
     @in_float64
     def gradient(self, point: Vector, place: Place) -> Vector:
-        (x,) = point.tree
+        if isinstance(self.estimate, Exact):
+            return self.full_gradient(point)
         losses = self.problem.losses
-        if isinstance(self._gradient, Minibatch):
-            rows = _rows(self._gradient.size, losses, place)
-            return Vector((np.asarray(_batch_gradient(losses, x, rows)),))
-        return Vector((np.asarray(_value_and_gradient(losses, x)[1]),))
+        rows = _rows(self.estimate.size, losses, place)
+        return Vector((np.asarray(_batch_gradient(losses, point.tree[0], rows)),))
+
+    @in_float64
+    def full_gradient(self, point: Vector) -> Vector:
+        slope = _value_and_gradient(self.problem.losses, point.tree[0])[1]
+        return Vector((np.asarray(slope),))
 
     @in_float64
     def loss(self, point: Vector) -> float:

@@ -1,8 +1,8 @@
 """A node's examples, read from a file that stays on the node.
 
-The file is CSV, svmlight or npz. An npz file holds `x` (or `features`), `y` (or `labels`) and
-optionally `part`: train, test or validation for each row. Without `part`, the shares given in the
-configuration are held out.
+The file is svmlight or npz; a table goes through `agreement`. An npz file holds `x` (or
+`features`), `y` (or `labels`) and optionally `part`: train, test or validation for each row.
+Without `part`, the shares given in the configuration are held out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def load_examples(config: DeployConfig, path: Path, *, network: bool) -> Federat
         x, y = one_of(path, archive, "features", "x"), one_of(path, archive, "labels", "y")
         part = archive["part"] if "part" in archive.files else None
     features: Any = _numbers(x, path) if network else admit_features(x, f"{path}, features")
-    scaling = Preparation(seed=config.data_seed, scale=config.scale, intercept=config.intercept)
+    scale = "none" if config.scale == "auto" else config.scale
+    scaling = Preparation(seed=config.data_seed, scale=scale, intercept=bool(config.intercept))
     if part is not None:
         divided = _parts(features, y, part)
         return prepare(Federation(path.name, (path.stem,), *divided), scaling)

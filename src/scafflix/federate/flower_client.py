@@ -1,7 +1,7 @@
-"""The client on Flower: every message, whatever its type, goes to the core.
+"""The client as a Flower app, for SuperNodes that Flower itself starts.
 
 Flower starts a process for each message and keeps no state for us in between; everything that must
-last is in the core's folder.
+last is in the core's folder. The nodes of `scafflix deploy` keep a process instead: `worker`.
 """
 
 from __future__ import annotations
@@ -11,33 +11,28 @@ from collections.abc import Callable
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from scafflix.core.errors import ScafflixError
 from scafflix.federate.client import ClientCore
 from scafflix.federate.configuration import config_from
-from scafflix.federate.messages import Refusal
 from scafflix.federate.node import client_of
-from scafflix.federate.wire import pack, unpack
+from scafflix.federate.table_client import TableClient
+from scafflix.federate.worker import answer
+from scafflix_flower.records import parcel_of, record_of
 
-MakeCore = Callable[[Context], ClientCore]
+MakeCore = Callable[[Context], ClientCore | TableClient]
 
 
-def core_of(context: Context) -> ClientCore:
+def core_of(context: Context) -> ClientCore | TableClient:
     """Make the core from the run's configuration and the node's own settings."""
     return client_of(config_from(str(context.run_config["settings"])), context.node_config)
 
 
 def client_app(make: MakeCore = core_of) -> ClientApp:
-    """A ClientApp around a core."""
+    """A ClientApp around a core: every message, whatever its type, goes to it."""
     app = ClientApp()
 
     def handle(message: Message, context: Context) -> Message:
-        core = make(context)
-        try:
-            request = unpack(message.content)
-        except ScafflixError as error:
-            refusal = Refusal("", 0, core.name, 0, "type", f"Client {core.name}: {error}")
-            return Message(pack(refusal), reply_to=message)
-        return Message(pack(core.handle(request)), reply_to=message)
+        reply = answer(make(context), parcel_of(message.content))
+        return Message(record_of(reply), reply_to=message)
 
     app.query()(handle)
     app.train()(handle)

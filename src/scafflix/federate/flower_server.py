@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from flwr.app import Context
@@ -12,6 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from scafflix import gradients
 from scafflix.core import durable
 from scafflix.core.errors import ScafflixError
+from scafflix.federate.agreement import Kept
 from scafflix.federate.bounds import Bounds, check_alike, check_steps, check_weights
 from scafflix.federate.configuration import DeployConfig, config_from, keys_from, names_from
 from scafflix.federate.flower_transport import GREETING, POLL, FlowerTransport, gather
@@ -44,12 +46,13 @@ def plan_run(config: DeployConfig, roster: Roster) -> tuple[Method, Settings]:
     check_alike(people)
     if people[0].gamma > 0:
         batch = "full" if config.batch == "auto" else config.batch
-        plan = advice(people, gradients.gradient(batch))
+        plan = advice(people, gradients.gradient(batch, reduced=config.reduced))
         if config.p == "auto":
             check_steps(people, plan.p, bounds)
     else:
         config = network_defaults(config)
-        plan = advice(people, gradients.gradient(config.batch), config.stepsize, config.p)
+        estimate = gradients.gradient(config.batch, reduced=config.reduced)
+        plan = advice(people, estimate, config.stepsize, config.p)
         cohort = min(COHORT, len(people)) if cohort is None else cohort
         every = config.every or 1
     method = make_method(plan, config)
@@ -88,9 +91,11 @@ def run(
     with durable.locked(durable.new_folder(folder), patience=60.0):
         transport = FlowerTransport(grid, config.patience, poll, keys)
         agree(folder, config)
-        kept = Roster.load(folder)
+        kept, columns = Roster.load(folder), Kept(folder)
+        transport.agreed = columns.text
         if kept is None:
-            roster = gather(transport, nodes, order)
+            agree_alike = partial(columns.agree, config=config)
+            roster = gather(transport, nodes, order, agree_alike)
             start = transport.start_of(roster.introductions[0].client).start
         else:
             roster, start = kept
@@ -98,7 +103,7 @@ def run(
         check_order(roster, order)
         asked = {name: value for name, value in plain(config).items() if value != []}
         if not any(one.alpha > 0 for one in roster.introductions):
-            made = without_rounds(roster, start, asked, time.monotonic() - began)
+            made = columns.told_in(without_rounds(roster, start, asked, time.monotonic() - began))
             made.save(folder / "record", force=True)
             return made
         method, settings = plan_run(config, roster)
@@ -111,7 +116,7 @@ def run(
         if restart.new_epoch:
             core.new_epoch()
         evaluations = serve(core, transport, progress)
-        made = record(core, evaluations, asked, time.monotonic() - began)
+        made = columns.told_in(record(core, evaluations, asked, time.monotonic() - began))
         made.save(folder / "record", force=True)
         return made
 
@@ -130,7 +135,7 @@ def server_app() -> ServerApp:
             nonlocal status
             status = status._replace(done=done, total=total, state=state)
             status.write(folder)
-            print(f"round {done}/{total} {state}", flush=True)  # makes the command read the status
+            print(f"round {done}/{total} {state}", flush=True)  # in the log
 
         try:
             run(

@@ -31,6 +31,7 @@ from scafflix.federate.messages import (
     Refusal,
     Reply,
     Request,
+    TableSummary,
     Train,
     fault_of,
     is_name,
@@ -39,9 +40,11 @@ from scafflix.federate.roster import Roster, new_roster
 from scafflix.federate.serving import Failure
 from scafflix.federate.wire import pack, unpack
 
-POLL = 0.2  # seconds between two checks for replies
+POLL = 0.1  # seconds between two checks for a reply, at first
+SHARE, SELDOM = 0.1, 1.0  # later this share of the time waited so far, up to so many seconds
 PAUSE = 0.01  # seconds; the pause is at least this long per awaited reply
 GREETING = 120.0  # seconds a node has to introduce itself
+TOGETHER = 5.0  # seconds to wait for all nodes, to greet them at once
 AGAIN = 30.0  # seconds before a node that did not is asked again
 
 
@@ -66,6 +69,8 @@ class FlowerTransport:
         self.nodes: dict[str, int] = {}  # client -> node
         self.silent: dict[int, str] = {}  # node -> why it did not introduce itself
         self.expected: dict[str, Introduction] = {}
+        self.told: dict[int, TableSummary] = {}  # of nodes that have tables, until all agree
+        self.agreed = ""  # what is done to columns, once it is known
         self.needed = 0
         self.refuse: Callable[[str, Fault], None] = _warn
         self._greeted: dict[int, float] = {}  # node -> when to greet it again
@@ -77,7 +82,7 @@ class FlowerTransport:
         new = sorted(node for node in ids if self._greeted.get(node, 0.0) <= now)
         found: dict[int, Introduction] = {}
         for node, reply in self._send(
-            {node: Hello(start=False) for node in new}, min(GREETING, self.patience)
+            {node: Hello(False, self.agreed) for node in new}, min(GREETING, self.patience)
         ):
             self._greeted[node] = time.monotonic() + AGAIN
             if isinstance(reply, Introduction):
@@ -89,6 +94,13 @@ class FlowerTransport:
                     continue
                 named = isinstance(reply.client, str) and is_name(reply.client)
                 self.refuse(reply.client if named else f"node-{node}", wrong)
+            elif isinstance(reply, TableSummary) and not self.agreed and not self.expected:
+                wrong = fault_of(reply) or self._problem_with_key(node, reply.client)
+                if wrong is None:
+                    self._greeted[node] = math.inf
+                    self.told[node] = reply
+                else:
+                    _warn(f"node {node}", wrong)
             else:
                 why = reply.reason if isinstance(reply, Failure | Refusal) else str(reply)
                 self.silent[node] = why
@@ -99,18 +111,29 @@ class FlowerTransport:
         wrong = problem_with_introduction(one)
         if wrong is not None:
             return wrong
-        if self.keys and self.keys.get(one.client) != node:
-            return Fault("key", f"node {node} claims to be this client but does not have its key.")
-        if not self.expected:
-            return None
+        wrong = self._problem_with_key(node, one.client)
+        if wrong is not None or not self.expected:
+            return wrong
         known = self.expected.get(one.client)
         if known is None:
             return Fault("unknown_client", "it does not take part in this run.")
         return problem_with_change(one, known)
 
+    def _problem_with_key(self, node: int, client: str) -> Fault | None:
+        if self.keys and self.keys.get(client) != node:
+            return Fault("key", f"node {node} claims to be this client but does not have its key.")
+        return None
+
+    def agree(self, text: str) -> None:
+        """Greet the nodes with tables again, with what is done to their columns."""
+        self.agreed = text
+        for node in self.told:
+            self._greeted.pop(node, None)
+        self.told = {}
+
     def start_of(self, client: str) -> Introduction:
         """The introduction of one client, with the starting point."""
-        requests = {self.nodes[client]: Hello(start=True)}
+        requests = {self.nodes[client]: Hello(True, self.agreed)}
         for _, reply in self._send(requests, min(GREETING, self.patience)):
             if isinstance(reply, Introduction) and reply.client == client and reply.start:
                 wrong = fault_of(reply, reply.layout)
@@ -157,11 +180,13 @@ class FlowerTransport:
         for message, node in sent:
             if not message:
                 yield node, Failure("the message could not be sent.")
-        until = time.monotonic() + patience
+        began = time.monotonic()
+        until = began + patience
         arrived: SimpleQueue[tuple[str, list[Any]]] = SimpleQueue()
-        pause = max(self.poll, PAUSE * len(waiting))
         asked: set[str] = set()  # awaited messages that a thread is checking for
         while waiting and (left := until - time.monotonic()) > 0:
+            pause = min(SHARE * (time.monotonic() - began), SELDOM)
+            pause = max(self.poll, PAUSE * len(waiting), pause)
             for message in set(waiting) - asked:
                 asked.add(message)
                 Thread(target=self._pull, args=(message, pause, arrived), daemon=True).start()
@@ -224,11 +249,21 @@ def _content(message: Message) -> Any:
         return str(error)
 
 
-def gather(transport: FlowerTransport, count: int, order: Sequence[str]) -> Roster:
-    """Wait for this many clients to introduce themselves; in natural order unless one is given."""
+Agree = Callable[[Mapping[str, str]], str]  # from what clients told of their tables
+
+
+def gather(
+    transport: FlowerTransport, count: int, order: Sequence[str], agree: Agree | None = None
+) -> Roster:
+    """Wait for this many clients to introduce themselves; in natural order unless one is given.
+
+    Clients with tables first tell of their columns; when all have, they are told what is agreed.
+    """
     found: dict[int, Introduction] = {}
     until = time.monotonic() + transport.patience
-    wanted = max(count, len(order), 1)
+    wanted, soon = max(count, len(order), 1), min(until, time.monotonic() + TOGETHER)
+    while time.monotonic() < soon and len(list(transport.grid.get_node_ids())) < wanted:
+        time.sleep(transport.poll)
     while True:
         found |= transport.greet()
         here = set(transport.grid.get_node_ids())
@@ -239,6 +274,19 @@ def gather(transport: FlowerTransport, count: int, order: Sequence[str]) -> Rost
         }
         if len(found) >= wanted:
             break
+        told = {
+            one.client: one.told
+            for node, one in transport.told.items()
+            if node in here and (not order or one.client in order)
+        }
+        if agree is not None and told and len(told) + len(found) >= wanted:
+            if found:
+                raise ScafflixError(
+                    f"Client {next(iter(found.values())).client} has arrays, but client "
+                    f"{next(iter(told))} has a table; use files of one kind."
+                )
+            transport.agree(agree(dict(sorted(told.items(), key=lambda one: _natural(one[0])))))
+            continue
         if time.monotonic() > until:
             names = ", ".join(sorted(one.client for one in found.values()))
             raise ScafflixError(

@@ -1,7 +1,8 @@
 """alpha_i by a rule, on a node: what it knows of its segment, what it tells, and what it chooses.
 
-A curve is sent as two arrays: what each alpha of the grid is expected to cost beyond alpha = 0, and
-1/n_i. What comes back are the means of both over the clients that sent one.
+A client sends sums over its examples as two arrays: what each alpha of the grid is expected to cost
+beyond alpha = 0, and their number. What comes back are means over the examples of all clients that
+sent some: the costs, and 1/n_i.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from scafflix.personalization.rules.contract import GRID, Evidence, Rule, Told
 
 LAYOUT = f"float64[{len(GRID)}];float64[1]"
 LARGEST = 1e100  # of a loss in a curve: sums of them stay finite
+MOST = 1e12  # examples of a client
 
 
 class Judgement(NamedTuple):
@@ -66,11 +68,12 @@ def curve_of(found: Judgement) -> Arrays:
     """What a client tells of its segment; nothing if it knows nothing."""
     if not found.evidence.known[0]:
         return ()
-    return arrays_of(blending.told(found.evidence))
+    costs, examples = blending.sums(found.evidence)
+    return costs, np.array([examples])
 
 
 def arrays_of(told: Told) -> Arrays:
-    """As it is sent."""
+    """As it is sent to clients."""
     return told.curve, np.array([told.scarcity])
 
 
@@ -82,19 +85,38 @@ def told_in(arrays: Arrays) -> Told:
 
 def mean_of(curves: Iterable[Arrays]) -> Told:
     """The mean of what clients sent: all that is needed are sums."""
-    known = [told_in(arrays) for arrays in curves if arrays]
-    total = sum((one.curve for one in known), np.zeros(len(GRID)))
-    return blending.mean(total, sum(one.scarcity for one in known), len(known))
+    known = [arrays for arrays in curves if arrays]
+    costs = sum((one[0] for one in known), np.zeros(len(GRID)))
+    return blending.mean(costs, sum(float(one[1][0]) for one in known), len(known))
 
 
-def problem_with_curve(arrays: Arrays) -> Fault | None:
-    """What is wrong with a curve, whether one client's or the mean."""
+def problem_with_sums(arrays: Arrays) -> Fault | None:
+    """What is wrong with what a client sent."""
+    wrong = _problem_with_curve(arrays)
+    if wrong is not None:
+        return wrong
+    (examples,) = arrays[1]
+    if not 1 <= examples <= MOST:
+        return Fault("range", f"it tells of {examples:g} examples; give 1 to {MOST:g}.")
+    return None
+
+
+def problem_with_mean(arrays: Arrays) -> Fault | None:
+    """What is wrong with what the server sent."""
+    wrong = _problem_with_curve(arrays)
+    if wrong is not None:
+        return wrong
+    (scarcity,) = arrays[1]
+    if not 0 < scarcity <= 1:
+        return Fault("range", f"its 1/n is {scarcity:g}; it must be above 0 and at most 1.")
+    return None
+
+
+def _problem_with_curve(arrays: Arrays) -> Fault | None:
     wrong = problem_with_arrays("curve", arrays, LAYOUT)
     if wrong is not None:
         return wrong
-    curve, (scarcity,) = arrays
+    curve, _ = arrays
     if curve[0] != 0 or np.abs(curve).max() > LARGEST:
         return Fault("range", f"its curve must begin with 0 and stay within {LARGEST:g}.")
-    if not 0 < scarcity <= 1:
-        return Fault("range", f"its 1/n is {scarcity:g}; it must be above 0 and at most 1.")
     return None

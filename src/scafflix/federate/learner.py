@@ -6,9 +6,8 @@ of NumPy arrays; the learner chooses their order and shapes, which must be the s
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-import jax
 from jax import Array
 
 from scafflix.core import streams
@@ -16,7 +15,7 @@ from scafflix.core.errors import ScafflixError
 from scafflix.core.streams import Stream
 from scafflix.core.vector import Vector
 from scafflix.data.federation import Federation
-from scafflix.gradients import Exact, Gradient, Minibatch, check_batch
+from scafflix.gradients import Exact, Gradient, Minibatch, Reduced, check_batch
 
 
 class Place(NamedTuple):
@@ -32,8 +31,8 @@ class Place(NamedTuple):
 
 def client_key(place: Place) -> Array:
     """The random key of a client at one step, as in the simulator."""
-    key = jax.random.fold_in(streams.key(place.seed, Stream.GRADIENT), place.round)
-    return jax.random.fold_in(jax.random.fold_in(key, place.number), place.step)
+    key = streams.key(place.seed, Stream.GRADIENT)
+    return streams.at_step(key, place.round, place.number, place.step)
 
 
 class Scales(NamedTuple):
@@ -75,7 +74,22 @@ class Learner(Protocol):
         """x_i*, an optimum of f_i."""
 
 
-def own_gradient(gradient: Gradient | None, federation: Federation) -> Exact | Minibatch:
+class Remembering(Protocol):
+    """A learner whose client reduces the variance of its minibatches by what it remembers."""
+
+    estimate: Reduced
+
+    def full_gradient(self, point: Vector) -> Vector:
+        """grad f_i(point)."""
+
+
+def reduction_of(learner: Learner) -> Remembering | None:
+    """The learner, if its client is to reduce the variance of minibatches."""
+    found: Any = learner
+    return found if isinstance(getattr(found, "estimate", None), Reduced) else None
+
+
+def own_gradient(gradient: Gradient | None, federation: Federation) -> Exact | Minibatch | Reduced:
     """How the one client of these data estimates gradients; Exact unless told otherwise."""
     if len(federation.clients) != 1:
         raise ScafflixError(
@@ -83,7 +97,7 @@ def own_gradient(gradient: Gradient | None, federation: Federation) -> Exact | M
             "give the node its own file, or set clients = 1."
         )
     estimate = gradient or Exact()
-    if not isinstance(estimate, Exact | Minibatch):
+    if not isinstance(estimate, Exact | Minibatch | Reduced):
         raise ScafflixError("A node must use exact or minibatch gradients; leave out added noise.")
     check_batch(estimate, federation)
     return estimate

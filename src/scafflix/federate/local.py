@@ -1,4 +1,4 @@
-"""A federation on this machine: a SuperLink and SuperNodes as real processes on loopback.
+"""A federation on this machine: a SuperLink and nodes as real processes on loopback.
 
 Everything is in one folder: `nodes/` (each node's data and state), `server/` (checkpoints and
 record) and `logs/`. The same command continues a run that was stopped.
@@ -52,14 +52,13 @@ class LocalFederation:
             self.start_node(number)
 
     def start_node(self, number: int, key: Path | None = None) -> None:
-        """Start one SuperNode, with its own key unless another is given."""
+        """Start one node, with its own key unless another is given."""
         settings = self.link.folder / "flower" / f"node-{number}.toml"
         settings.write_text(tomli_w.dumps(self.nodes[number]))
         certificates = self.link.certificates
         words = node_words(
             f"127.0.0.1:{self.link.port}",
             settings,
-            free_port(),
             certificates and certificates / "ca.crt",
             key or (self.keys[number] if self.keys else None),
         )

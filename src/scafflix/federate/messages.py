@@ -26,6 +26,7 @@ LARGEST_STEPS = 10**9  # local steps that a message may ask for
 LARGEST_COHORT = 10**6  # clients that a round may claim to have
 LONGEST_TEXT = 10_000  # characters of a text
 LONGEST_NAMES = 10**6  # characters for the names of all of a model's arrays
+LONG = {"names": LONGEST_NAMES, "told": 10**7, "agreed": 10**7}  # texts that may be longer
 
 
 # kinds of refusals that the server counts separately; a client may send any text
@@ -38,6 +39,14 @@ class Hello(NamedTuple):
     """Server to client: who are you?"""
 
     start: bool  # whether to send the starting point, which is made from a seed, not from data
+    agreed: str = ""  # what is done to the columns of tables, as JSON; empty until it is agreed on
+
+
+class TableSummary(NamedTuple):
+    """Client to server: what its columns hold, so that all prepare them alike."""
+
+    client: str
+    told: str  # counts, sums, quantiles and categories of the training rows, and labels, as JSON
 
 
 class Introduction(NamedTuple):
@@ -116,7 +125,8 @@ class Evaluate(NamedTuple):
     point: Arrays  # the model; empty for a client that has answered with its curve
     average: Arrays
     restored: Arrays
-    others: Arrays = ()  # the means of the clients' curves and of 1/n_i; otherwise empty
+    # means over the clients' examples: the costs at every alpha, and 1/n_i; otherwise empty
+    others: Arrays = ()
 
 
 class Curve(NamedTuple):
@@ -127,7 +137,7 @@ class Curve(NamedTuple):
     client: str
     round: int
     committed: int
-    curve: Arrays  # the loss at every alpha, counted from alpha = 0, and 1/n_i; or nothing
+    curve: Arrays  # sums over its examples: the costs at every alpha, their number; or nothing
 
 
 class Evaluation(NamedTuple):
@@ -161,7 +171,7 @@ class Refusal(NamedTuple):
 
 
 Request = Hello | Train | Evaluate
-Reply = Introduction | Upload | Curve | Evaluation | Refusal
+Reply = Introduction | TableSummary | Upload | Curve | Evaluation | Refusal
 
 
 class Fault(NamedTuple):
@@ -223,7 +233,7 @@ def _problem_with_field(name: str, hint: Any, value: Any, layout: str | None) ->
     if hint is float and not math.isfinite(value) and name not in _MAY_BE_UNKNOWN:
         kind = "weight" if name == "weight" else "not_finite"
         return Fault(kind, f"{name} is {value}; it must be finite.")
-    longest = LONGEST_NAMES if name == "names" else LONGEST_TEXT
+    longest = LONG.get(name, LONGEST_TEXT)
     if hint is str and len(value) > longest:
         return Fault("type", f"{name} has {len(value)} characters; at most {longest} are allowed.")
     if name == "client" and not is_name(value):

@@ -17,7 +17,7 @@ from scafflix.core.vector import Vector, names_of
 from scafflix.data.federation import Federation
 from scafflix.federate.judging import Judgement
 from scafflix.federate.learner import Place, Scales, client_key, own_gradient
-from scafflix.gradients import Gradient, Minibatch
+from scafflix.gradients import Exact, Gradient, Minibatch, Reduced
 from scafflix.models import NETWORKS
 from scafflix.models.network import Network, Params
 from scafflix.personalization.optima import Recipe, local_optima
@@ -43,13 +43,14 @@ class NetworkLearner:
         model_seed: int = 0,
         recipe: Recipe | None = None,
     ) -> None:
-        self._gradient = own_gradient(gradient, federation)
+        self.estimate = own_gradient(gradient, federation)
         self.problem = Problem(federation, network, l2)
         self.model_seed = model_seed
         self.recipe = recipe or Recipe(seed=model_seed)
         self._structure = jax.tree.structure(self.problem.template)
         value = partial(objective, network, self.problem.l2)
-        self._grad = jax.jit(partial(_gradient, value, self._gradient))
+        self._grad = jax.jit(partial(_gradient, value, self.estimate))
+        self._full = jax.jit(partial(_gradient, value, Exact()))
         self._value = jax.jit(partial(_value, value, self.examples))
 
     @property
@@ -64,8 +65,12 @@ class NetworkLearner:
         return _flat(self.problem.start(self.model_seed))
 
     def gradient(self, point: Vector, place: Place) -> Vector:
-        train, count = self.problem.train, np.int32(self.examples)
-        return _flat(self._grad(self._tree(point), train.rows, count, client_key(place)))
+        rows, count = self.problem.train.rows, np.int32(self.examples)
+        return _flat(self._grad(self._tree(point), rows, count, client_key(place)))
+
+    def full_gradient(self, point: Vector) -> Vector:
+        rows, count = self.problem.train.rows, np.int32(self.examples)
+        return _flat(self._full(self._tree(point), rows, count))
 
     def loss(self, point: Vector) -> float:
         return float(self._value(self._tree(point), self.problem.train.rows))
@@ -116,13 +121,19 @@ def _flat(params: Params) -> Vector:
 
 
 def _gradient(
-    value: Callable[..., Any], estimate: Gradient, x: Params, rows: Rows, count: Array, key: Array
+    value: Callable[..., Any],
+    estimate: Exact | Minibatch | Reduced,
+    x: Params,
+    rows: Rows,
+    count: Array,
+    key: Array | None = None,
 ) -> Params:
     first = np.zeros((), np.int32)
-    if isinstance(estimate, Minibatch):
-        batch = batch_rows(rows, first, count, estimate.size, key)
-    else:
+    if isinstance(estimate, Exact):
         batch = first_rows(rows, first, count, rows.labels.shape[0])
+    else:
+        assert key is not None
+        batch = batch_rows(rows, first, count, estimate.size, key)
     return jax.grad(value, has_aux=True)(x, *batch)[0]
 
 

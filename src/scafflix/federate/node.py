@@ -5,6 +5,7 @@ A node must set `client` (its id), `data` (its file) and `folder` (for its state
 alpha         its own alpha, or a rule by which it chooses it at the end
 learner       MODULE:FUNCTION or FILE.py:FUNCTION of your own backend; the function takes the data's
               path and the configuration and returns a `Learner`
+model         FILE.py:NAME of your own PyTorch module, as for a simulation
 method        FILE.py:FUNCTION of your own method; a node never loads a file that a server names
 min-examples  with fewer training examples, or smaller batches, the node does not take part, because
               messages about one or two examples reveal what they are
@@ -12,21 +13,25 @@ min-examples  with fewer training examples, or smaller batches, the node does no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from scafflix import gradients
 from scafflix.core.errors import ScafflixError
 from scafflix.core.plugins import find_function
+from scafflix.data.federation import Federation
+from scafflix.data.recognition import TABLES
+from scafflix.federate.agreement import Agreement, own_table
 from scafflix.federate.client import ClientCore
 from scafflix.federate.configuration import DeployConfig
 from scafflix.federate.convex import ConvexLearner
 from scafflix.federate.examples import load_examples, numbered
-from scafflix.federate.learner import Learner
+from scafflix.federate.learner import Learner, reduction_of
 from scafflix.federate.network import NetworkLearner, network_of
+from scafflix.federate.table_client import TableClient
 from scafflix.gradients import Minibatch
-from scafflix.models import MODELS, NETWORKS, is_network
+from scafflix.models import MODELS, NETWORKS, is_network, is_own
 from scafflix.personalization.personalize import read_alpha, rule_in
 from scafflix.personalization.rules.words import WORDS
 from scafflix.problems.problem import LINEAR_L2
@@ -35,7 +40,7 @@ from scafflix.runs.assembly import recipe_of
 MIN_EXAMPLES = 10
 
 
-def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore:
+def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | TableClient:
     """The client that a node's settings describe."""
     for name in ("client", "data", "folder"):
         if not own.get(name):
@@ -50,13 +55,38 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore:
             "alpha to one in the configuration or in the node's settings."
         )
     (trained,) = read_alpha(alpha, 1)
-    make = find_function(str(own["learner"]), "learner") if own.get("learner") else learner_of
-    learner = make(Path(str(own["data"])), config)
-    _refuse_few(learner.examples, config.batch, own)
     users = find_function(str(own["method"]), "method") if own.get("method") else None
-    folder = Path(str(own["folder"]))
-    name = str(own["client"])
-    return ClientCore(name, float(trained), learner, folder, users_method=users, rule=rule)
+    folder, name, path = (Path(str(own["folder"])), str(own["client"]), Path(str(own["data"])))
+
+    def core(learner: Learner) -> ClientCore:
+        if config.reduced and reduction_of(learner) is None:
+            raise ScafflixError(
+                f"reduced is set, but the learner {own['learner']} has no `estimate` of reduced "
+                "variance and no `full_gradient`; leave out reduced, or add them."
+            )
+        _refuse_few(learner.examples, config.batch, own)
+        return ClientCore(name, float(trained), learner, folder, users_method=users, rule=rule)
+
+    if own.get("learner") and own.get("model"):
+        raise ScafflixError("A node has a learner or a model of its own, not both; leave out one.")
+    if own.get("learner"):
+        return core(find_function(str(own["learner"]), "learner")(path, config))
+    made_on: Callable[[Federation, DeployConfig, tuple[Any, ...]], Learner] = learner_on
+    if own.get("model"):
+        from scafflix.federate.pytorch import learner_in
+
+        made_on = learner_in(str(own["model"]))
+    else:
+        _check_known(config.model)
+    if path.suffix.lower() in TABLES:
+
+        def prepared(examples: Federation, agreed: Agreement) -> ClientCore:
+            return core(made_on(examples, config, agreed.classes))
+
+        return TableClient(name, own_table(path, config), folder, config, prepared)
+    network = bool(own.get("model")) or is_network(config.model)
+    examples = load_examples(config, path, network=network)
+    return core(made_on(examples, config, config.classes))
 
 
 def _refuse_few(examples: int, batch: int | str, own: Mapping[str, Any]) -> None:
@@ -72,36 +102,41 @@ def _refuse_few(examples: int, batch: int | str, own: Mapping[str, Any]) -> None
         )
 
 
-def learner_of(path: Path, config: DeployConfig) -> Learner:
-    """The model of the configuration on a node's file."""
-    if is_network(config.model):
-        return _network_learner(path, config)
-    if config.model not in MODELS:
+def _check_known(model: str) -> None:
+    if is_own(model):
+        raise ScafflixError(
+            f"The run trains the PyTorch module {model}, and a node never loads a file that a "
+            "server names; start the node with --model FILE.py:NAME, with a file of its own."
+        )
+    if not is_network(model) and model not in MODELS:
         known = ", ".join((*MODELS, *NETWORKS))
-        raise ScafflixError(f"model is {config.model!r}; it must be one of {known}.")
-    if not config.classes and config.model != "linear":
+        raise ScafflixError(f"model is {model!r}; it must be one of {known}.")
+
+
+def learner_on(examples: Federation, config: DeployConfig, classes: tuple[Any, ...]) -> Learner:
+    """The model of the configuration on a node's examples."""
+    if is_network(config.model):
+        federation, places = numbered(examples, classes)
+        return NetworkLearner(
+            federation,
+            network_of(config.model, federation, places),
+            config.l2 or 0.0,
+            gradient=gradients.gradient(config.batch, reduced=config.reduced),
+            model_seed=config.model_seed,
+            recipe=recipe_of(config),
+        )
+    if not classes and config.model != "linear":
         raise ScafflixError(
             "classes is empty; list all labels that occur at any node, as a node may lack some."
         )
     return ConvexLearner(
-        load_examples(config, path, network=False),
+        examples,
         MODELS[config.model](),
         LINEAR_L2 if config.l2 is None else config.l2,
         smoothness=config.smoothness,
-        gradient=gradients.gradient("full" if config.batch == "auto" else config.batch),
+        gradient=gradients.gradient(
+            "full" if config.batch == "auto" else config.batch, reduced=config.reduced
+        ),
         start=config.start,
-        classes=config.classes or None,
-    )
-
-
-def _network_learner(path: Path, config: DeployConfig) -> NetworkLearner:
-    examples = load_examples(config, path, network=True)
-    federation, classes = numbered(examples, config.classes)
-    return NetworkLearner(
-        federation,
-        network_of(config.model, federation, classes),
-        config.l2 or 0.0,
-        gradient=gradients.gradient(config.batch),
-        model_seed=config.model_seed,
-        recipe=recipe_of(config),
+        classes=classes or None,
     )

@@ -15,7 +15,7 @@ from scafflix.data.federation import Federation
 from scafflix.federate.configuration import DeployConfig, check_sizes
 from scafflix.federate.examples import save_examples
 from scafflix.federate.terms import agree
-from scafflix.models import is_network
+from scafflix.models import is_network, is_own
 from scafflix.personalization.personalize import read_alpha, rule_in
 from scafflix.runs import refusals
 from scafflix.runs.assembly import load_federation, network_defaults
@@ -56,6 +56,7 @@ def write_nodes(
         save_examples(path / "data.npz", federation.take([number]).parts)
         own: Node = {"client": name, "data": str(path / "data.npz"), "folder": str(path)}
         own |= {} if learner is None else {"learner": learner}
+        own |= {"model": config.model} if learner is None and is_own(config.model) else {}
         own |= {"method": config.method} if ".py:" in config.method else {}
         # all data belong to one user, so there is nothing to hide from the server
         own |= {} if rule is not None else {"alpha": float(alpha[number])}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from scafflix import theory
 from scafflix.core.errors import ScafflixError, reason_of
 from scafflix.federate.messages import Introduction
-from scafflix.gradients import Exact, Gradient
+from scafflix.gradients import Exact, Gradient, Minibatch, Reduced
 from scafflix.methods import METHODS, Method
 from scafflix.problems.constants import Constants
 from scafflix.runs.config import Auto
@@ -38,9 +39,12 @@ def advice(
     mu = np.array([one.gamma_mu for one in introductions]) / gamma
     L = np.array([one.gamma_L for one in introductions]) / gamma
     A = L if isinstance(gradient, Exact) else 1 / gamma
-    noise = np.zeros(len(alpha)) if isinstance(gradient, Exact) else np.full(len(alpha), np.nan)
-    constants = Constants(L, mu, np.full(len(alpha), np.nan))
-    return theory.advise(alpha, constants, gradient, A, noise)
+    noise = np.full(len(alpha), np.nan if isinstance(gradient, Minibatch) else 0.0)
+    L_example = np.full(len(alpha), np.nan)
+    if isinstance(gradient, Reduced):  # A_i = L_i + 6 L_i'/B
+        L_example = gradient.size / 6 * (A - L)
+        gradient = replace(gradient, counts=np.array([one.examples for one in introductions]))
+    return theory.advise(alpha, Constants(L, mu, L_example), gradient, A, noise)
 
 
 UsersMethod = Callable[..., Method]

@@ -31,7 +31,6 @@ OFFLINE = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
 }
 
 
@@ -39,7 +38,7 @@ def environment(home: Path, cache: Path) -> dict[str, str]:
     """Variables for Flower's commands: no network beyond the given addresses, and no files outside
     these folders.
 
-    Each message is handled by its own process, which reuses the programs compiled earlier.
+    A process that is started again reuses the programs compiled earlier.
     """
     here = str(Path(sys.executable).parent)
     return {
@@ -126,13 +125,11 @@ class Processes:
     ) -> None:
         self.stop()
 
-    def start(self, name: str, *words: str, piped: bool = False) -> subprocess.Popen[str]:
-        """Start a command of this environment, with its output in a log file or a pipe."""
+    def start(self, name: str, *words: str) -> subprocess.Popen[str]:
+        """Start a command of this environment, with its output in a log file."""
         program = _program(words[0])
-        out: IO[str] | int = subprocess.PIPE
-        if not piped:
-            out = (self.logs / f"{name}.log").open("a")
-            self._files.append(out)
+        out = (self.logs / f"{name}.log").open("a")
+        self._files.append(out)
         if self._watch is None:
             self._watch = Watch(self.logs)
         process = subprocess.Popen(
@@ -156,7 +153,8 @@ class Processes:
         """Kill a process at once, without asking it to stop."""
         process = self.running.pop(name)
         with suppress(psutil.NoSuchProcess):
-            watcher.end([psutil.Process(process.pid)])
+            if process.poll() is None:  # else its number may be another's by now
+                watcher.end([psutil.Process(process.pid)])
         process.wait()
 
     def check(self) -> None:
@@ -190,9 +188,8 @@ class Processes:
         for process in left:
             process.kill()  # in case the watcher is gone
             process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            if process.stdin is not None:
+                process.stdin.close()
         self.running.clear()
         for file in self._files:
             file.close()

@@ -4,16 +4,17 @@ In a file that every node has, write
 
     learner = torch_learner(lambda: nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)))
 
-and run `scafflix deploy node --learner FILE.py:learner`. The module computes losses and gradients
-in float32; the method and the protocol are the same as for any other model. The module is in
-training mode for gradients, with random numbers that depend only on their place (so a repeated
-message gives the same upload), and in evaluation mode for losses and scores.
+and run `scafflix deploy node --learner FILE.py:learner`; or give the file of a module that you
+simulated, with `--model FILE.py:NAME`. The module computes losses and gradients in float32; the
+method and the protocol are the same as for any other model. The module is in training mode for
+gradients, with random numbers that depend only on their place (so a repeated message gives the same
+upload), and in evaluation mode for losses and scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,56 +26,77 @@ from scafflix import gradients
 from scafflix.core.digest import digest_of
 from scafflix.core.errors import ScafflixError
 from scafflix.core.streams import Stream
+from scafflix.core.types import Floats
 from scafflix.core.vector import Vector
-from scafflix.data.federation import Examples, Federation
+from scafflix.data.federation import Federation
 from scafflix.federate.configuration import DeployConfig
-from scafflix.federate.descent import descend
 from scafflix.federate.examples import load_examples, numbered
 from scafflix.federate.judging import Judgement
 from scafflix.federate.learner import Place, Scales, own_gradient
-from scafflix.gradients import Gradient, Minibatch
+from scafflix.gradients import Exact, Gradient
+from scafflix.models.pytorch import (
+    Loss,
+    MakeModule,
+    Score,
+    TorchNetwork,
+    from_torch,
+    need_torch,
+    torch_network,
+)
+from scafflix.personalization.descent import descend
 from scafflix.personalization.mixing import mix
 from scafflix.personalization.optima import Recipe
 from scafflix.personalization.rules.choosing import COMMON, VALIDATION, common, sifted
-from scafflix.personalization.rules.contract import GRID, Evidence
+from scafflix.personalization.rules.contract import GRID, evidence_of
 from scafflix.runs.assembly import network_defaults, recipe_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-MakeModule = Callable[[], "nn.Module"]
-Loss = Callable[["Tensor", "Tensor"], "Tensor"]  # (outputs, labels) -> mean over a batch
-Score = Callable[["Tensor", "Tensor"], "Tensor"]
-
-AT_ONCE = 1024  # examples evaluated together
-STILL = (0,)  # the seed for evaluations, for a module that draws random numbers even then
+MakeLearner = Callable[[Path, DeployConfig], "TorchLearner"]
+MakeLearnerOn = Callable[[Federation, DeployConfig, tuple[Any, ...]], "TorchLearner"]
 
 
 def torch_learner(
     make: MakeModule, loss: Loss | None = None, score: Score | None = None
-) -> Callable[[Path, DeployConfig], TorchLearner]:
+) -> MakeLearner:
     """The function for a node's `learner`: it makes f_i from the node's file and the configuration.
 
     By default `loss` is cross-entropy and `score` is accuracy. Cross-entropy takes the labels as
     classes 0, 1, ...; your own loss takes them as they are.
     """
+    made_on = learner_of(from_torch(make, loss, score))
 
     def of(path: Path, config: DeployConfig) -> TorchLearner:
         config = network_defaults(config)
-        federation = load_examples(config, path, network=True)
-        if loss is None:
-            federation, _ = numbered(federation, config.classes)
+        return made_on(load_examples(config, path, network=True), config, config.classes)
+
+    return of
+
+
+def learner_in(spec: str) -> MakeLearnerOn:
+    """For the module that FILE.py:NAME names, with the loss and the score of its file: f_i from a
+    node's examples, the configuration, and all labels that occur at any node."""
+    return learner_of(torch_network(spec))
+
+
+def learner_of(network: TorchNetwork) -> MakeLearnerOn:
+    """The same for a module as the simulator takes it."""
+
+    def on(examples: Federation, config: DeployConfig, classes: tuple[Any, ...]) -> TorchLearner:
+        config = network_defaults(config)
+        federation = examples if network.loss else numbered(examples, classes)[0]
         return TorchLearner(
             federation,
-            make,
-            loss,
-            score,
+            network.make,
+            network.loss,
+            network.score,
             l2=config.l2 or 0.0,
-            gradient=gradients.gradient(config.batch),
+            gradient=gradients.gradient(config.batch, reduced=config.reduced),
             recipe=recipe_of(config),
         )
 
-    return of
+    return on
 
 
 class TorchLearner:
@@ -96,21 +118,21 @@ class TorchLearner:
         gradient: Gradient | None = None,
         recipe: Recipe | None = None,
     ) -> None:
-        try:
-            import torch
-        except ImportError:
-            raise ScafflixError(
-                "PyTorch is not installed; run: pip install 'scafflix[torch]'"
-            ) from None
-        self._gradient = own_gradient(gradient, federation)
+        need_torch()
+        import torch
+
+        from scafflix.problems.modules import Module, start_of
+
+        self.estimate = own_gradient(gradient, federation)
         self.federation, self.l2, self.recipe = federation, l2, recipe or Recipe()
-        self._loss = loss or torch.nn.functional.cross_entropy
-        self._score = score or _accuracy
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.recipe.seed)
-            self.module = _suitable(make())
-        self._parameters = [p for p in self.module.parameters() if p.requires_grad]
-        self._start = Vector(tuple(p.detach().numpy().copy() for p in self._parameters))
+        network = from_torch(make, loss, score)
+        self.own = Module(network, torch.device("cpu"))
+        self._start = Vector(tuple(start_of(network, self.recipe.seed).values()))
+
+    @property
+    def module(self) -> nn.Module:
+        """The user's own."""
+        return self.own.module
 
     @property
     def examples(self) -> int:
@@ -123,35 +145,39 @@ class TorchLearner:
             for name, part in self.federation.parts.items()
             for array in (name, part.features, part.labels)
         ]
-        settings = [str(self.module), repr(self.l2), repr(self.recipe)]
-        return digest_of(settings, *self.named(self._start).values(), *parts)
+        settings = [str(self.own.module), repr(self.l2), repr(self.recipe)]
+        fixed = self.own.fixed()
+        return digest_of(settings, list(fixed), *self._start.tree, *fixed.values(), *parts)
 
     def start(self) -> Vector:
         return self._start
 
     def gradient(self, point: Vector, place: Place) -> Vector:
         seed = (place.seed, int(Stream.GRADIENT), place.round, place.number, place.step)
-        size = self._gradient.size if isinstance(self._gradient, Minibatch) else None
-        return self._slope(point, self._rows(size, seed), seed)
+        size = None if isinstance(self.estimate, Exact) else self.estimate.size
+        return self._slope(point, size, seed)
+
+    def full_gradient(self, point: Vector) -> Vector:
+        return self._slope(point, None, (0,))
 
     def loss(self, point: Vector) -> float:
         square = sum(float(np.vdot(leaf, leaf)) for leaf in point.tree)
-        return self._mean("loss", point, self.federation.train) + 0.5 * self.l2 * square
+        return self._mean("loss", point, "train") + 0.5 * self.l2 * square
 
     def score(self, point: Vector) -> float:
-        part = self.federation.test or self.federation.train
-        return self._mean("score", point, part)
+        return self._mean("score", point, "test" if self.federation.test else "train")
 
     def named(self, point: Vector) -> dict[str, NDArray[Any]]:
-        """The arrays under the names of the module's state_dict, including frozen parameters."""
-        own = {id(p): leaf for p, leaf in zip(self._parameters, point.tree, strict=True)}
+        """The arrays under the names of the module's state_dict, including what is frozen and what
+        batch norms count on the node's training examples."""
+        self.own.observe(self._tree(point), *self._parts["train"])
+        own = {id(p): a for p, a in zip(self.own.trained.values(), point.tree, strict=True)}
         found = self.module.state_dict(keep_vars=True)
-        return {name: own.get(id(p), p.detach().numpy()) for name, p in found.items()}
+        return {name: own.get(id(p), p.detach().numpy().copy()) for name, p in found.items()}
 
     def optimum(self) -> Vector:
         """By stochastic gradients from the common start, as for the simulator's networks."""
-        validation = self.federation.validation
-        if validation is None:
+        if self.federation.validation is None:
             raise ScafflixError(
                 "The local optimum needs validation data for early stopping, and there are none; "
                 "set validation, for example to 0.1, or set alpha = 1."
@@ -159,9 +185,12 @@ class TorchLearner:
 
         def slope(point: Vector, step: int) -> Vector:
             seed = (self.recipe.seed, int(Stream.OPTIMA), step)
-            return self._slope(point, self._rows(self.recipe.batch, seed), seed)
+            return self._slope(point, self.recipe.batch, seed)
 
-        return descend(self._start, self.recipe, slope, lambda x: self._mean("loss", x, validation))
+        found: Vector = descend(
+            self._start, self.recipe, slope, lambda x: self._mean("loss", x, "validation")
+        )
+        return found
 
     def rule(self, word: str) -> str:
         if word in ("loo", "james-stein"):
@@ -179,137 +208,52 @@ class TorchLearner:
     def judged(self, word: str, x_star: Vector, x: Vector, clients: int) -> Judgement:
         name, train, part = self.rule(word), self.federation.train, self.federation.validation
         assert part is not None
-        losses = [self._mean("loss", mix(np.float32(a), x, x_star), part) for a in GRID]
+        losses = [self._row_losses(mix(np.float32(a), x, x_star), "validation") for a in GRID]
         rule = common(VALIDATION) if name == COMMON else VALIDATION
-        found = Evidence(np.array([losses]), part.counts.astype(float))
+        found = evidence_of(np.stack(losses, axis=1), part.owners, 1)
         one = np.array([train.labels.dtype.kind in "iub" and len(np.unique(train.labels)) == 1])
         return Judgement(rule, *sifted(rule, found, one, train.counts))
 
     def test_loss(self, point: Vector) -> float:
-        test = self.federation.test
-        return np.nan if test is None else self._mean("loss", point, test)
+        return self._mean("loss", point, "test") if self.federation.test else np.nan
 
-    def _rows(self, size: int | None, seed: Sequence[int]) -> NDArray[np.int64]:
-        """The rows of a batch, drawn with replacement, or all rows."""
-        if size is None:
-            return np.arange(self.examples)
-        return np.random.default_rng(seed).integers(0, self.examples, size)
+    def _slope(self, point: Vector, size: int | None, seed: Sequence[int]) -> Vector:
+        from scafflix.problems.modules import as_input, drawn_rows
 
-    def _slope(self, point: Vector, rows: NDArray[np.int64], seed: Sequence[int]) -> Vector:
-        import torch
+        rows = drawn_rows(self.examples, size, seed)
+        inputs, labels = self._parts["train"]
+        if rows is not None:
+            inputs, labels = inputs[rows], labels[rows]
+        _, g = self.own.slope(self._tree(point), as_input(inputs), labels, self.l2, seed)
+        return Vector(tuple(leaf.numpy() for leaf in g.values()))
 
-        self._load(point)
-        self.module.train()
-        with _random(seed):
-            value = self._value("loss", self.federation.train, rows)
-        if not isinstance(value, torch.Tensor) or not value.requires_grad:
-            raise ScafflixError(
-                "The loss has no gradient in the module's parameters; compute it with PyTorch from "
-                "the module's outputs, without detach() or no_grad()."
-            )
-        found = torch.autograd.grad(
-            value, self._parameters, allow_unused=True, materialize_grads=True
-        )
-        g = Vector(tuple(leaf.to_dense().numpy() for leaf in found))
-        return g + self.l2 * point if self.l2 else g
-
-    def _mean(self, what: str, point: Vector, part: Examples) -> float:
+    def _mean(self, what: str, point: Vector, part: str) -> float:
         """The mean loss or score over the examples of a part."""
+        outputs, labels = self._outputs(point, part)
+        return float(getattr(self.own, what)(outputs, labels))
+
+    def _row_losses(self, point: Vector, part: str) -> Floats:
+        """The loss of each example of a part."""
         import torch
 
-        self._load(point)
-        self.module.eval()
-        total, count = 0.0, len(part.labels)
-        with torch.no_grad(), _random(STILL):
-            for first in range(0, count, AT_ONCE):
-                rows = np.arange(first, min(first + AT_ONCE, count))
-                total += len(rows) * float(self._value(what, part, rows))
-        return total / count
+        both = zip(*(torch.split(one, 1) for one in self._outputs(point, part)), strict=True)
+        return np.array([float(self.own.loss(outputs, labels)) for outputs, labels in both])
 
-    def _value(self, what: str, part: Examples, rows: NDArray[np.int64]) -> Any:
-        """The loss or the score of a batch."""
-        inputs, labels = _tensors(part, rows)
-        function = self._loss if what == "loss" else self._score
-        try:
-            value = function(self.module(inputs), labels)
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            why = " ".join(str(error).split())[:300]
-            raise ScafflixError(
-                f"The module or its {what} fails on inputs of torch.float32 and shape "
-                f"{tuple(inputs.shape)} with labels of {labels.dtype}: {why} The module's "
-                "parameters and inputs are float32; if it needs another type, convert the inputs "
-                "in forward, for example with tokens.long()."
-            ) from error
-        shape = tuple(getattr(value, "shape", ()))
-        if int(np.prod(shape)) != 1:
-            raise ScafflixError(
-                f"The {what} of a batch has the shape {shape}; it must be one number, the mean "
-                "over the batch, as with reduction='mean'."
-            )
-        return value
+    def _outputs(self, point: Vector, part: str) -> tuple[Tensor, Tensor]:
+        """What the module makes of the examples of a part, and their labels."""
+        inputs, labels = self._parts[part]
+        self.own.observe(self._tree(point), *self._parts["train"])
+        return self.own.evaluated(self._tree(point), inputs, labels), labels
 
-    def _load(self, point: Vector) -> None:
-        """Copy this point into the module's parameters."""
-        import torch
+    @cached_property
+    def _parts(self) -> dict[str, tuple[Tensor, Tensor]]:
+        from scafflix.problems.modules import tensors_of
 
-        with torch.no_grad():
-            for parameter, leaf in zip(self._parameters, point.tree, strict=True):
-                parameter.copy_(torch.from_numpy(np.ascontiguousarray(leaf)))
+        parts = self.federation.parts.items()
+        return {name: tensors_of(p.features, p.labels, self.own.device) for name, p in parts}
 
+    def _tree(self, point: Vector) -> OrderedDict[str, Tensor]:
+        from scafflix.core.tensors import as_tensor
 
-@contextmanager
-def _random(seed: Sequence[int]) -> Iterator[None]:
-    """Seed PyTorch's random numbers; the caller's generator is left as it was."""
-    import torch
-
-    (state,) = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(int(state))
-        yield
-
-
-def _suitable(module: Any) -> nn.Module:
-    """The module in float32, if it can be averaged."""
-    import torch
-
-    if not isinstance(module, torch.nn.Module):
-        raise ScafflixError(
-            f"The function for the module returns a {type(module).__name__}; it must return a "
-            "torch.nn.Module."
-        )
-    if list(module.buffers()):
-        raise ScafflixError(
-            "The module has buffers, such as the running means of BatchNorm, which are not "
-            "parameters and would not be averaged; use GroupNorm or LayerNorm, for example."
-        )
-    for name, parameter in module.named_parameters():
-        if torch.nn.parameter.is_lazy(parameter):
-            raise ScafflixError(
-                f"The parameter {name} has no shape yet; pass a batch through the module in the "
-                "function that makes it."
-            )
-        if parameter.is_complex() or (parameter.requires_grad and parameter.ndim == 0):
-            raise ScafflixError(
-                f"The parameter {name} is {'complex' if parameter.is_complex() else 'a scalar'}; "
-                "it must be a real array; use a real type, and give a scalar the shape (1,)."
-            )
-    if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise ScafflixError(
-            "The module has nothing to train; set requires_grad for at least one parameter."
-        )
-    return module.cpu().float()
-
-
-def _tensors(part: Examples, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    """Inputs and labels of some rows: whole numbers as int64, the rest in float32."""
-    import torch
-
-    features, labels = part.features[rows], part.labels[rows]
-    features = features if isinstance(features, np.ndarray) else features.toarray()
-    kinds = [np.int64 if a.dtype.kind in "iub" else np.float32 for a in (features, labels)]
-    kinds[0] = np.float32  # also for images stored as bytes
-    return torch.from_numpy(features.astype(kinds[0])), torch.from_numpy(labels.astype(kinds[1]))
-
-
-def _accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
-    return (outputs.argmax(dim=1) == labels).float().mean()
+        leaves = (as_tensor(leaf, self.own.device) for leaf in point.tree)
+        return OrderedDict(zip(self.own.trained, leaves, strict=True))

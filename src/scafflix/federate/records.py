@@ -20,9 +20,9 @@ from scafflix.federate.messages import NONE, Evaluation
 from scafflix.federate.naming import under_names
 from scafflix.federate.roster import Roster
 from scafflix.federate.server import ServerCore
-from scafflix.personalization.rules.contract import GRID
+from scafflix.personalization.rules.contract import GRID, Told
 from scafflix.record import Record
-from scafflix.simulate.taking_part import gained
+from scafflix.simulate.taking_part import worth
 
 SILENT = "no answer at the end: it keeps x until it is asked again"
 COLUMNS = (
@@ -58,10 +58,15 @@ def record(
         "closing_bits_up": core.tally.bits_up - last[0],
         "closing_bits_down": core.tally.bits_down - last[1],
         "alpha": _of_alpha(core, clients),
-        "taking_part": gained(clients),
+        **worth(clients, None, "", core.settings.seed),
     }
-    curves = {} if core.others is None else {"alpha": GRID, "mean": core.others.curve}
+    curves = {} if core.others is None else _told(core.others)
     return Record(config, summary, metrics, clients, _models(core), curves)
+
+
+def _told(others: Told) -> dict[str, NDArray[Any]]:
+    """What the clients told together."""
+    return {"alpha": GRID, "mean": others.curve, "scarcity": np.array([others.scarcity])}
 
 
 def without_rounds(

@@ -29,6 +29,7 @@ from scafflix.methods.mr_mtl import mr_mtl
 from scafflix.methods.nesterov import nesterov
 from scafflix.methods.per_fedavg import per_fedavg
 from scafflix.methods.pfedme import pfedme
+from scafflix.methods.s_local_svrg import s_local_svrg
 from scafflix.methods.scafflix import scafflix
 from scafflix.methods.scaffnew import scaffnew
 from scafflix.methods.scaffold import scaffold
@@ -39,7 +40,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     method.__name__: method
     for method in (
         *(scafflix, i_scaffnew, scaffnew, gradskip),  # with control variates
-        *(scaffold, fedlin, feddyn, five_gcs),  # and with their mean at the server
+        *(scaffold, fedlin, s_local_svrg, feddyn, five_gcs),  # and with their mean at the server
         *(compressed_scaffnew, tamuna, locodl),  # with compressed messages
         *(gd, sgd, nesterov, fedavg, fedprox),
         *(ditto, mr_mtl, pfedme, apfl, l2gd),  # with a model of each client's own
@@ -110,6 +111,7 @@ __all__ = [
     "parameters",
     "per_fedavg",
     "pfedme",
+    "s_local_svrg",
     "scafflix",
     "scaffnew",
     "scaffold",

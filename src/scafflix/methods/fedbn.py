@@ -22,7 +22,7 @@ def fedbn(
     """FedBN, with the arrays at home whose names say that they belong to a normalization, or
     match `own`.
 
-    The networks of this package have none: it is for modules of your own. Of what batch
-    normalization keeps, running means and variances are no parameters, and not allowed.
+    The networks of this package have none: it is for modules of your own. Running means and
+    variances are no parameters: those of a PyTorch module are each client's own with every method.
     """
     return replace(fedper(plan, stepsize, p, own), name="fedbn")

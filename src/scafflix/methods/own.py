@@ -90,12 +90,16 @@ class Patterns:
 
 
 def last_layer(names: Sequence[str]) -> str | None:
-    """The pattern of a network of ours whose last layer is called output, or has the largest
-    number; None where it cannot be told.
+    """The pattern of the layer that is called output, or has the largest number, or is the last
+    of a PyTorch module; None where it cannot be told.
 
     >>> last_layer(["layer0/bias", "layer0/weight", "layer1/bias", "layer1/weight"])
     'layer1/*'
+    >>> last_layer(["body.0.weight", "body.0.bias", "head.weight", "head.bias"])
+    'head.*'
     """
+    if all("." in name for name in names):  # of a PyTorch module, in its order
+        return f"{names[-1].rpartition('.')[0]}.*"
     layers = {name.partition("/")[0] for name in names}
     if "output" in layers:
         return "output/*"

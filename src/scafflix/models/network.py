@@ -60,7 +60,11 @@ def tallies(
     network: Network, params: Params, inputs: Inputs, labels: Array
 ) -> tuple[Array, Array, Array]:
     """Sums over each example's counted entries: loss, score, count (each `[batch]`)."""
-    logits = network.apply(params, inputs)
+    return tallies_of(network, network.apply(params, inputs), labels)
+
+
+def tallies_of(network: Network, logits: Array, labels: Array) -> tuple[Array, Array, Array]:
+    """The same from what the model made of the examples."""
     counted = is_counted(labels)
     known = jnp.where(counted, labels, 0)
 

@@ -83,8 +83,8 @@ class Found(NamedTuple):
     """The best point of each client, its validation loss, and the steps it took."""
 
     x: Params
-    loss: Array
-    steps: Array
+    loss: Any
+    steps: Any
 
 
 def local_optima(
@@ -224,10 +224,14 @@ def _find(
     at_once: int,
 ) -> Found:
     """Some clients, with others filling up the devices; only theirs is returned, in NumPy."""
+    if problem.torch is not None:
+        from scafflix.personalization.searching import find
+
+        return find(problem.torch, start, recipe, rate, clients)
     filled = np.resize(clients, at_once)
     validation = problem.parts["validation"]
     found = _search(
-        problem.network,
+        problem.in_jax,
         problem.l2,
         problem.mesh,
         recipe.batch,

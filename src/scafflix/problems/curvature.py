@@ -31,6 +31,8 @@ LEAST = 0.1  # of the median: below it a flat spot is not taken for a licence to
 
 def curvatures(problem: Problem, x_star: Store | Params) -> NDArray[np.float64]:
     """An estimate of the largest eigenvalue of the Hessian of every f_i, in absolute value."""
+    if problem.torch is not None:
+        return problem.torch.curvatures(x_star, ROWS, PRODUCTS)
     at_once = AT_ONCE * problem.mesh.size
     train, found = problem.train, np.zeros(problem.n)
     rows = min(ROWS, int(train.counts.max()))
@@ -40,7 +42,7 @@ def curvatures(problem: Problem, x_star: Store | Params) -> NDArray[np.float64]:
         filled = np.resize(clients, at_once)
         points = x_star.read(filled) if isinstance(x_star, Store) else _repeat(x_star, at_once)
         values = _power(
-            problem.network, problem.l2, problem.mesh, rows, train.rows, train.spans(filled),
+            problem.in_jax, problem.l2, problem.mesh, rows, train.rows, train.spans(filled),
             points, key,
         )  # fmt: skip
         found[clients] = gather(values)[: len(clients)]

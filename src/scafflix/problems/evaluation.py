@@ -20,7 +20,8 @@ from scafflix.core.compilation import SIMPLE_LOOPS
 from scafflix.core.sharing import for_each, gather, replicate, side_by_side
 from scafflix.core.store import Store
 from scafflix.core.vector import Vector
-from scafflix.models.network import Network, Params, parameter_count, tallies
+from scafflix.models.calibration import BINS, SUMS, binned
+from scafflix.models.network import Network, Params, parameter_count, tallies_of
 from scafflix.problems.problem import Problem
 from scafflix.problems.rows import Part, Rows, first_rows
 
@@ -36,6 +37,24 @@ class Scores(NamedTuple):
     loss: NDArray[np.float64]
     score: NDArray[np.float64]
     entries: NDArray[np.float64]  # how many count: examples, or characters to predict
+
+
+class Examined(NamedTuple):
+    """What models made of the examples of a part."""
+
+    loss: NDArray[Any]  # [rows], sums over an example's entries
+    score: NDArray[Any]  # the same
+    entries: NDArray[Any]  # how many of an example count
+    bins: NDArray[np.float64]  # [3, BINS], forecasts over all examples, as `calibration` has them
+
+    def per_client(self, owners: NDArray[np.int64], clients: int) -> Scores:
+        """Means over the entries of each client."""
+        columns = (self.loss, self.score, self.entries)
+        loss, score, entries = (
+            np.bincount(owners, values, clients).astype(float) for values in columns
+        )
+        with np.errstate(invalid="ignore"):
+            return Scores(loss / entries, score / entries, entries)
 
 
 class Blocks(NamedTuple):
@@ -77,29 +96,44 @@ def evaluate(
     x_star: Store | None = None,
 ) -> Scores:
     """Loss and score on each client's part, of x or of what the client takes home."""
+    found = examine(problem, part, x, home, x_star)
+    return found.per_client(problem.parts[part].owners, problem.n)
+
+
+def examine(
+    problem: Problem,
+    part: str,
+    x: Params,
+    home: Home | None = None,
+    x_star: Store | None = None,
+) -> Examined:
+    """The same for every example."""
     chosen = problem.parts[part]
-    sums = np.zeros((3, problem.n))
+    loss, score, entries = np.zeros((3, len(chosen.owners)), problem.dtype)
+    found = Examined(loss, score, entries, np.zeros((len(SUMS), BINS)))
+    if problem.torch is not None:
+        from scafflix.problems.tallying import put_tallies
+
+        columns, everyone = (loss, score, entries), np.flatnonzero(chosen.counts)
+        at_once = len(everyone) if home is None else clients_at_once(problem, len(everyone))
+        for start in range(0, len(everyone), max(1, at_once)):
+            some = everyone[start : start + at_once]
+            takes = None if home is None else (home.personal, _of_some(home, x_star, some))
+            found.bins[...] += put_tallies(columns, problem.torch, part, some, x, takes)
+        return found
     if home is None:
         blocks = _cut(np.zeros(1), chosen.first[:1], chosen.counts.sum(keepdims=True))
-        _add(sums, problem, chosen, x, None, None, blocks)
-    else:
-        everyone = np.flatnonzero(chosen.counts)
-        at_once = clients_at_once(problem, len(everyone))
-        for start in range(0, len(everyone), at_once):
-            some = everyone[start : start + at_once]
-            clients = np.resize(some, at_once)
-            blocks = _cut(np.arange(len(some)), chosen.first[some], chosen.counts[some])
-            _add(
-                sums,
-                problem,
-                chosen,
-                x,
-                home.personal,
-                _taken(problem, home, x_star, clients),
-                blocks,
-            )
-    with np.errstate(invalid="ignore"):
-        return Scores(sums[0] / sums[2], sums[1] / sums[2], sums[2])
+        _put(found, problem, chosen, x, None, None, blocks)
+        return found
+    everyone = np.flatnonzero(chosen.counts)
+    at_once = clients_at_once(problem, len(everyone))
+    for start in range(0, len(everyone), at_once):
+        some = everyone[start : start + at_once]
+        clients = np.resize(some, at_once)
+        blocks = _cut(np.arange(len(some)), chosen.first[some], chosen.counts[some])
+        taken = _taken(problem, home, x_star, clients)
+        _put(found, problem, chosen, x, home.personal, taken, blocks)
+    return found
 
 
 def clients_at_once(problem: Problem, clients: int) -> int:
@@ -108,12 +142,17 @@ def clients_at_once(problem: Problem, clients: int) -> int:
 
 
 def _taken(problem: Problem, home: Home, x_star: Store | None, clients: NDArray[Any]) -> Any:
-    """Some clients with their local optima, their states, and each one's x, on the devices."""
+    """The same on the devices."""
+    return replicate(problem.mesh, _of_some(home, x_star, clients))
+
+
+def _of_some(home: Home, x_star: Store | None, clients: NDArray[Any]) -> Any:
+    """Some clients with their local optima, their states, and each one's x."""
     stars = None if x_star is None else Vector(x_star.read(clients))
     mine = jax.tree.map(lambda leaf: leaf[clients], home.clients)._replace(x_star=stars)
     states = None if home.states is None else home.states.read(clients)
     points = None if home.tuned is None else home.tuned(clients, mine, states)
-    return replicate(problem.mesh, (mine, states, points))
+    return mine, states, points
 
 
 def _cut(slots: NDArray[Any], first: NDArray[Any], count: NDArray[Any]) -> Blocks:
@@ -128,8 +167,8 @@ def _cut(slots: NDArray[Any], first: NDArray[Any], count: NDArray[Any]) -> Block
     return Blocks(*(field.astype(np.int32) for field in fields))
 
 
-def _add(
-    sums: NDArray[np.float64],
+def _put(
+    found: Examined,
     problem: Problem,
     part: Part,
     x: Params,
@@ -137,19 +176,20 @@ def _add(
     taken: Any,
     blocks: Blocks,
 ) -> None:
-    """Add what the blocks' rows make to the sums of their clients."""
+    """Put what is made of the blocks' rows in its place."""
     a_call = (side_by_side(problem.size) or BLOCKS_A_CALL) * problem.mesh.size
     for start in range(0, len(blocks.slot), a_call):
         some = Blocks(*(field[start : start + a_call] for field in blocks))
         filled = Blocks(*(np.pad(field, (0, a_call - len(field))) for field in some))
-        made = gather(
-            _tallies(problem.network, problem.mesh, part.rows, x, personal, taken, filled)
+        *made, bins = gather(
+            _tallies(problem.in_jax, problem.mesh, part.rows, x, personal, taken, filled)
         )
         place = np.arange(BLOCK)
         real = place < filled.length[:, None]
-        owner = part.owners[(filled.first[:, None] + place)[real]]
-        for total, values in zip(sums, made, strict=True):
-            np.add.at(total, owner, values[real])
+        row = (filled.first[:, None] + place)[real]
+        for column, values in zip(found, made, strict=False):
+            column[row] = values[real]
+        found.bins[...] += bins.sum(axis=0, dtype=float)
 
 
 @partial(jax.jit, static_argnames=("network", "mesh"), compiler_options=SIMPLE_LOOPS)
@@ -161,15 +201,17 @@ def _tallies(
     personal: Any,
     taken: Any,
     blocks: Blocks,
-) -> tuple[Array, Array, Array]:
-    """Loss, score and count of every row: `[blocks, BLOCK]`."""
+) -> tuple[Array, ...]:
+    """Loss, score and count of every row, `[blocks, BLOCK]`, and each block's forecasts in bins."""
 
-    def one(common: tuple[Rows, Params, Any, Any], block: Blocks) -> tuple[Array, Array, Array]:
+    def one(common: tuple[Rows, Params, Any, Any], block: Blocks) -> tuple[Array, ...]:
         rows, params, personal, taken = common
         if personal is not None:
             client, state, own = jax.tree.map(lambda leaf: leaf[block.slot], taken)
             params = personal(client, state, Vector(params if own is None else own)).tree
-        return tallies(network, params, *first_rows(rows, block.first, block.length, BLOCK))
+        inputs, labels = first_rows(rows, block.first, block.length, BLOCK)
+        logits = network.apply(params, inputs)
+        return *tallies_of(network, logits, labels), binned(network, logits, labels)
 
     together = side_by_side(parameter_count(x))
     return for_each(mesh, one, (rows, x, personal, taken), blocks, together)

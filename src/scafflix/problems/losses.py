@@ -15,6 +15,7 @@ from scafflix.core.precision import in_float64
 from scafflix.core.types import Floats
 from scafflix.data.federation import Examples
 from scafflix.models import LinearModel
+from scafflix.models.calibration import binned
 from scafflix.problems.constants import row_norms_sq
 from scafflix.problems.features import DenseRows, SparseRows, layout
 
@@ -75,6 +76,14 @@ class Losses:
         has none."""
         loss = self.model.loss(self._predict(x), self.targets[:, None])
         return jnp.where(self.counts > 0, self._sum_over_rows(loss * self.weight[:, None]), jnp.nan)
+
+    def examined(self, x: Points) -> tuple[Array, Array, Array]:
+        """Loss and score of every row, `[runs, rows]`, and the forecasts of all clients in bins,
+        `[runs, 3, BINS]`."""
+        z, y = self._predict(x), self.targets
+        loss, score = (f(z, y[:, None]).T for f in (self.model.loss, self.model.score))
+        labels = jnp.where(self.weight > 0, y, jnp.nan)
+        return loss, score, jax.vmap(lambda z: binned(self.model, z, labels), 1)(z)
 
     def gradients(self, x: Points) -> Points:
         """grad f_i(x_i)."""

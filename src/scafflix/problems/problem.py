@@ -5,8 +5,9 @@ f_i(x) = (1/n_i) sum_j loss(a_ij, b_ij; x) + (l2/2) ||x||^2
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -38,10 +39,16 @@ from scafflix.data.federation import (
 from scafflix.models import LinearModel
 from scafflix.models.linear import Targets, as_network
 from scafflix.models.network import Network, Params, parameter_count
+from scafflix.models.pytorch import TorchNetwork, need_torch
 from scafflix.problems import fingerprints
 from scafflix.problems.constants import Constants, constants_of
 from scafflix.problems.losses import Losses, losses
 from scafflix.problems.rows import Part, label_codes
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from scafflix.problems.pytorch import TorchFunctions
 
 # a start runs once: the last bit of speed is not worth four times the compilation
 ONCE = {"xla_backend_optimization_level": 2, **SIMPLE_LOOPS}
@@ -64,7 +71,7 @@ class Problem:
     def __init__(
         self,
         federation: Federation,
-        model: LinearModel | Network,
+        model: LinearModel | Network | TorchNetwork,
         l2: float | None = None,
         smoothness: str = "tight",
         targets: Targets | None = None,
@@ -80,12 +87,18 @@ class Problem:
         devices()
         self.federation = federation.in_float64() if linear else federation
         self.model = model
+        self.network: Network | TorchNetwork
+        self.torch: TorchFunctions | None = None  # of a PyTorch module; all others are in JAX
         if isinstance(model, LinearModel):
             self._encode(model, targets)
-        else:
-            self.network = model
-            self.labels = dict(zip(federation.parts, self._codes(), strict=True))
-            self.classes = self._check_network()
+            return
+        self.network = model
+        self.labels = dict(zip(federation.parts, self._codes(), strict=True))
+        if isinstance(model, TorchNetwork):
+            from scafflix.problems.pytorch import TorchFunctions
+
+            self.torch = TorchFunctions(model, self.l2, federation.parts, self.labels)
+        self.classes = self._check_network()
 
     def _encode(self, model: LinearModel, targets: Targets | None) -> None:
         """Labels as the numbers that a linear model takes."""
@@ -114,11 +127,28 @@ class Problem:
         parts = self.federation.parts
         if not all(isinstance(part.features, np.ndarray) for part in parts.values()):
             raise ScafflixError("A network takes dense features; these are sparse.")
-        return label_codes([part.labels for part in parts.values()])
+        labels = [part.labels for part in parts.values()]
+        own_loss = isinstance(self.model, TorchNetwork) and self.model.loss is not None
+        if own_loss and all(part.dtype.kind in "iubf" for part in labels):
+            return labels  # as its own loss takes them
+        return label_codes(labels)
 
     def _check_network(self) -> int:
-        """One example through the network, without computing anything; how many classes it has."""
-        network, labels = self.network, self.labels["train"]
+        """How many classes the network has; refuse labels that are none of them."""
+        classes = self._outputs() if self.torch is None else self.torch.classes
+        if isinstance(self.network, TorchNetwork) and self.network.loss is not None:
+            return classes
+        largest = max(int(part.max(initial=0)) for part in self.labels.values())
+        if largest >= classes:
+            raise ScafflixError(
+                f"The network {self.network.name} has {classes} classes, but a label is "
+                f"{largest}; labels must be below the number of classes."
+            )
+        return classes
+
+    def _outputs(self) -> int:
+        """One example through a network in JAX, without computing anything: its classes."""
+        network, labels = self.in_jax, self.labels["train"]
         features: Any = self.federation.train.features
         kind = self.dtype if features.dtype.kind == "f" else features.dtype
         example = jax.ShapeDtypeStruct((1, *features.shape[1:]), kind)
@@ -134,14 +164,13 @@ class Problem:
                 f"The network {network.name} makes outputs of shape {logits.shape[1:]} for "
                 f"labels of shape {labels.shape[1:]}; it must add one axis of classes."
             )
-        classes = int(logits.shape[-1])
-        largest = max(int(part.max(initial=0)) for part in self.labels.values())
-        if largest >= classes:
-            raise ScafflixError(
-                f"The network {network.name} has {classes} classes, but a label is "
-                f"{largest}; labels must be below the number of classes."
-            )
-        return classes
+        return int(logits.shape[-1])
+
+    @property
+    def in_jax(self) -> Network:
+        """The model as a network in JAX; not of a PyTorch module."""
+        assert isinstance(self.network, Network)
+        return self.network
 
     @property
     def n(self) -> int:
@@ -153,11 +182,27 @@ class Problem:
         """Whether the model is linear: convex functions, whose constants and optima are known."""
         return isinstance(self.model, LinearModel)
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """What each class stands for; none where numbers or sequences are predicted."""
+        if self.linear:
+            return self.targets.classes
+        labels = [part.labels for part in self.federation.parts.values()]
+        if isinstance(self.network, TorchNetwork) and self.network.loss is not None:
+            return ()
+        if labels[0].ndim > 1 or not np.issubdtype(self.labels["train"].dtype, np.integer):
+            return ()
+        if label_codes(labels) is labels:
+            return tuple(map(str, range(self.classes)))
+        return tuple(map(str, np.unique(np.concatenate(labels)).tolist()))
+
     @cached_property
     def template(self) -> Params:
         """Shapes and types of the parameters."""
+        if self.torch is not None:
+            return self.torch.template
         with precision(self.linear):
-            return jax.eval_shape(lambda: self.network.init(jax.random.key(0)))
+            return jax.eval_shape(lambda: self.in_jax.init(jax.random.key(0)))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -175,11 +220,30 @@ class Problem:
         """The number of parameters of one model."""
         return parameter_count(self.template)
 
+    def module(self, model: Mapping[str, Any], client: str) -> nn.Module:
+        """Your PyTorch module with the arrays of a model, as a client uses it: in evaluation mode,
+        with what is frozen, and with batch norms that counted the client's training examples."""
+        if self.torch is None:
+            raise ScafflixError(f"The model {self.model.name} is no PyTorch module.")
+        instance("client", client, str, "the id of a client")
+        if client not in self.federation.clients:
+            raise ScafflixError(f"There is no client {client!r} in {self.federation.name}.")
+        wanted = {name: leaf.shape for name, leaf in self.template.items()}
+        given = dict(model) if isinstance(model, Mapping) else {}
+        if {name: np.shape(array) for name, array in given.items()} != wanted:
+            raise ScafflixError(
+                f"model is not of the module {self.model.name}, whose trained arrays are "
+                f"{', '.join(wanted)}; give record.personal_model(client)."
+            )
+        return self.torch.module(given, self.federation.clients.index(client))
+
     def start(self, seed: int) -> Params:
         """The common random start of a seed; of a linear model, 0."""
         seed = whole_number("seed", seed, least=0, most=2**63 - 1)
+        if self.torch is not None:
+            return self.torch.start(seed)
         with precision(self.linear):
-            init = jax.jit(self.network.init, compiler_options=ONCE)
+            init = jax.jit(self.in_jax.init, compiler_options=ONCE)
             return init(streams.key(seed, Stream.MODEL))
 
     @cached_property
@@ -190,11 +254,10 @@ class Problem:
     @cached_property
     def parts(self) -> dict[str, Part]:
         """The examples on the devices, for rounds of some of the clients."""
-        with precision(self.linear):
-            return {
-                name: Part(part, self.labels[name], self.dtype, self.mesh)
-                for name, part in self.federation.parts.items()
-            }
+        return {
+            name: Part(part, self.labels[name], self.dtype, self.mesh)
+            for name, part in self.federation.parts.items()
+        }
 
     @property
     def train(self) -> Part:
@@ -227,7 +290,7 @@ class Problem:
             "l2": self.l2,
             "number of clients": self.n,
             "shape": [list(leaf.shape) for leaf in jax.tree.leaves(self.template)],
-            "digest of the loss": fingerprints.loss(self.model, self.network, self._example),
+            "digest of the loss": self._digest("loss"),
             "digest of the training data": self._digest_of_data("train"),
         }
 
@@ -240,11 +303,22 @@ class Problem:
         return {
             **self.functions,
             "smoothness": self.smoothness,
-            "digest of the start": fingerprints.start(self.network),
-            "digest of the score": fingerprints.score(self.network, self._example),
+            "digest of the start": self._digest("start"),
+            "digest of the score": self._digest("score"),
             "digest of the held-out data": self._digest_of_data(*held_out),
             "digest of the clients left out": digest_of(left_out),
         }
+
+    def _digest(self, what: str) -> str:
+        """Of the loss, the start or the score."""
+        if self.torch is not None:
+            return self.torch.digests[what]
+        if what == "start":
+            return fingerprints.start(self.in_jax)
+        if what == "score":
+            return fingerprints.score(self.in_jax, self._example)
+        assert not isinstance(self.model, TorchNetwork)
+        return fingerprints.loss(self.model, self.in_jax, self._example)
 
     @property
     def _example(self) -> tuple[Params, Any, NDArray[Any]]:
@@ -289,6 +363,10 @@ def check_problem(problem: object) -> None:
 
 
 def _check_model(model: object) -> None:
+    if isinstance(model, TorchNetwork):
+        need_torch()
+        check_functions(f"The network {shown(model.name)}", model, ("make",))
+        return
     if isinstance(model, Network):
         functions = ("init", "apply", "loss", "score")
         check_functions(f"The network {shown(model.name)}", model, functions)

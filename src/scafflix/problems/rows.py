@@ -5,6 +5,7 @@ f_i(x) = (1/n_i) sum_j loss(model(x, a_ij), b_ij) + (l2/2) ||x||^2
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 from scipy import sparse
 
+from scafflix.core.precision import precision
 from scafflix.core.sharing import replicate
 from scafflix.data.federation import Examples
 from scafflix.models.linear import SparseInputs
@@ -47,7 +49,14 @@ class Part:
         self.counts = examples.counts
         self.first = examples.offsets[:-1]
         self.owners = examples.owners
-        self.rows = Rows(*replicate(mesh, (_inputs(examples.features, dtype), labels), copy=False))
+        self._features, self._dtype, self._mesh = examples.features, dtype, mesh
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The examples where JAX computes."""
+        inputs = _inputs(self._features, self._dtype)
+        with precision(self._dtype == np.float64):
+            return Rows(*replicate(self._mesh, (inputs, self.labels), copy=False))
 
     def spans(self, clients: NDArray[np.int64]) -> Spans:
         """The rows of the chosen clients."""

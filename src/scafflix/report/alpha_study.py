@@ -8,16 +8,19 @@ import numpy as np
 
 from scafflix.report.figures import Picture
 from scafflix.report.table import Table
-from scafflix.runs.alpha_study import Fate, Study
+from scafflix.runs.alpha_study import Study
+from scafflix.runs.fates import Fate
 
 CHOSEN = "alpha 1, chosen"
 DRAWN = {  # lines of the picture
-    "alpha 1, as trained": ("one model for all", "C1", "-"),
-    "alpha 0.5, as trained": ("FLIX, alpha = 0.5", "C2", "-"),
-    "alpha 0.3, as trained": ("FLIX, alpha = 0.3", "C4", "-"),
+    "FedAvg": ("FedAvg", "C4", "-"),
+    "alpha 1, as trained": ("one model for all (alpha = 1)", "C1", "-"),
+    "alpha 0.5, as trained": ("FLIX (alpha = 0.5)", "C2", "-"),
     CHOSEN: ("alpha chosen at the end (auto)", "C0", "-"),
 }
 RULES = ("loo", "validation", "james-stein", "common")
+LEVELS = ("loo at 0.5", "loo", "loo at 0")
+ABSENT = "–"  # of a rule that does not serve the model
 
 
 def tables(found: Sequence[Study]) -> list[Table]:
@@ -39,6 +42,16 @@ def tables(found: Sequence[Study]) -> list[Table]:
             [_row(one, ("local", "global", hindsight(one), *RULES), _accuracy) for one in found],
         ),
     ]
+    linear = [study for study in found if LEVELS[0] in study.ends]
+    if linear:
+        made.append(
+            Table(
+                "Level of the test by which a client's own evidence forbids an alpha: mean test "
+                "loss, and share of the clients worse off than alone",
+                ("data", "0.5: by the mean", "0.05", "0: nothing is forbidden"),
+                [_row(study, LEVELS, _loss_and_hurt) for study in linear],
+            )
+        )
     made += [_by_round(study) for study in found]
     made += [_of_newcomers(study) for study in found if study.newcomers]
     return made
@@ -58,6 +71,8 @@ def _losses(study: Study) -> tuple[str, ...]:
     alone = np.array([fate.loss for fate in study.ends["local"]])
 
     def cell(line: str) -> str:
+        if line not in study.ends:
+            return ABSENT
         apart = np.array([fate.loss for fate in study.ends[line]]) - alone
         error = apart.std(ddof=1) / np.sqrt(len(apart)) if len(apart) > 1 else np.nan
         return f"{_mean(study.ends[line]):.4f} ± {error:.4f}"
@@ -71,11 +86,16 @@ def _losses(study: Study) -> tuple[str, ...]:
 def _row(
     study: Study, lines: Sequence[str], cell: Callable[[Sequence[Fate]], str]
 ) -> tuple[str, ...]:
-    return study.title, *(cell(study.ends[line]) for line in lines)
+    cells = (cell(study.ends[line]) if line in study.ends else ABSENT for line in lines)
+    return study.title, *cells
 
 
 def _hurt(fates: Sequence[Fate]) -> str:
     return f"{_mean(fates, 'hurt'):.2f}"
+
+
+def _loss_and_hurt(fates: Sequence[Fate]) -> str:
+    return f"{_mean(fates):.4f} ({_hurt(fates)})"
 
 
 def _accuracy(fates: Sequence[Fate]) -> str:
@@ -129,6 +149,8 @@ def figure(found: Sequence[Study]) -> Picture:
         room = 1.6 * max(abs(alone - min(chosen)), 0.02 * alone)
         low = min(_mean(fates) for line in DRAWN for fates in study.rounds[line].values())
         axes.set_ylim(low - 0.3 * room, max(alone, *chosen) + room)
+        axes.set_xticks(list(study.rounds[CHOSEN]), list(map(str, study.rounds[CHOSEN])))
+        axes.minorticks_off()
         axes.set_title(study.title)
         axes.grid(visible=True, alpha=0.3)
     for axes in grid.flat[len(found) :]:

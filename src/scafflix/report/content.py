@@ -15,6 +15,7 @@ from scafflix.core.errors import ScafflixError
 from scafflix.record import COUNTS, Columns, Record
 from scafflix.report.command import command
 from scafflix.report.curves import Family, Floats, alpha_label
+from scafflix.report.recommendation import recommendation
 from scafflix.report.tables import KINDS, scored_part
 
 MOST_POINTS, ALL_POINTS = 400, 24_000  # of a curve, of all curves
@@ -178,6 +179,8 @@ def _line(family: Family, problem: Mapping[str, Any], number: int, points: int) 
         "scores": _scores(record, problem["part"]),
         "chosen": _plain(summary.get("alpha")),
         "alone": _plain(summary.get("taking_part")),
+        "words": list(recommendation(record)),
+        "calibration": _plain(summary.get("calibration")),
         "facts": _facts(record),
         "config": {name: value for name, value in record.config.items() if name != "seed"},
         "versions": summary["versions"],
@@ -229,20 +232,23 @@ def _scores(record: Record, part: str | None) -> dict[str, dict[str, float]]:
 
 def _first_curves(record: Record) -> Columns:
     """What the first clients expected at every alpha, beyond the loss of their own model."""
-    if not record.curves:
+    if "own" not in record.curves:  # nobody chose, or clients of a federation, who keep them
         return {}
-    own = record.curves["own"][:MOST_CURVES]
-    return {
-        "alpha": record.curves["alpha"],
-        "own": own - own[:, :1],
-        "expected": record.curves["expected"][:MOST_CURVES],
-    }
+    first = {name: column[:MOST_CURVES] for name, column in record.curves.items()}
+    own = first["own"] - first["own"][:, :1]
+    made = {"alpha": record.curves["alpha"], "own": own, "expected": first["expected"]}
+    if "error" in first:
+        sure = np.isfinite(first["error"]) & np.isfinite(own)
+        made["error"] = np.where(sure, first["error"], np.nan)
+    return made
 
 
 def _plain(found: Any) -> Any:
     """An entry of the summary with numbers as they are drawn."""
     if isinstance(found, Mapping):
         return {name: _plain(value) for name, value in found.items()}
+    if isinstance(found, list):
+        return [_plain(value) for value in found]
     return _short(found) if isinstance(found, float) else found
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from scafflix.report import worth
 from scafflix.report.content import best, main_metric
 from scafflix.report.curves import Family, alpha_label
+from scafflix.report.recommendation import ends
 from scafflix.report.tables import KINDS, scored_part
 
 
@@ -33,7 +34,8 @@ def headline(found: Sequence[Family], target: float | None = None) -> list[Card]
     ]
 
 
-def _name(family: Family) -> str:
+def line_name(family: Family) -> str:
+    """A line, as the page calls it."""
     return f"{family.method}, α = {alpha_label(family.alpha)}"
 
 
@@ -50,10 +52,12 @@ def _speed(found: Sequence[Family], target: float | None) -> Iterator[Card]:
         least = min(ran, key=lambda family: family.band("objective_gap")[0][-1])
         gap = least.band("objective_gap")[0][-1]
         yield Card(
-            "Objective gap at the end", f"{gap:.1e}", f"{_name(least)}, {least.rounds[-1]} rounds"
+            "Objective gap at the end",
+            f"{gap:.1e}",
+            f"{line_name(least)}, {least.rounds[-1]} rounds",
         )
         return
-    counts = {_name(family): family.rounds_to(target) for family in ran}
+    counts = {line_name(family): family.rounds_to(target) for family in ran}
     reached = {name: rounds for name, rounds in counts.items() if rounds is not None}
     title = f"Fewest rounds to a gap of {target:g}"
     if not reached:
@@ -80,10 +84,13 @@ def _scores(found: Sequence[Family]) -> Iterator[Card]:
         return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.4g}"
 
     others = [f"{kind} {words(kind)}" for kind in KINDS[:2] if f"{part}_{kind}" in clients]
+    home = chosen.records[0].summary.get("taken_home")
+    if home is not None and ends(home, home):
+        others.insert(0, f"{100 * home['level']:.0f} % interval {ends(home, home)}")
     yield Card(
         f"Best mean {part} {metric}, personalized",
         words("personal"),
-        "; ".join([_name(chosen), *others]),
+        "; ".join([line_name(chosen), *others]),
     )
     if f"{part}_local" not in clients:
         return
@@ -93,7 +100,7 @@ def _scores(found: Sequence[Family]) -> Iterator[Card]:
         "Clients that gain by taking part",
         f"{int((gain > 0).sum()):,} of {known:,}",
         f"by {part} {metric}; {int((gain < 0).sum()):,} lose, {int((gain == 0).sum()):,} score "
-        f"the same as alone ({_name(chosen)})",
+        f"the same as alone ({line_name(chosen)})",
     )
 
 
@@ -108,7 +115,7 @@ def _alone(found: Sequence[Family]) -> Iterator[Card]:
         f"Worse off than alone, by {part} loss",
         f"{mine['hurt']:,} of {alone['clients']:,}",
         f"{100 * mine['share_hurt']:.0f} %{worth.by(mine)}; with the global model "
-        f"{common['hurt']:,}{worth.by(common)} ({_name(chosen)})",
+        f"{common['hurt']:,}{worth.by(common)} ({line_name(chosen)})",
     )
     if alpha is not None:
         yield Card(
@@ -144,7 +151,7 @@ def _certificates(found: Sequence[Family]) -> Iterator[Card]:
 def _divergence(found: Sequence[Family]) -> Iterator[Card]:
     diverged = [f for f in found if any(one.summary.get("diverged") for one in f.records)]
     if diverged:
-        yield Card("Diverged", _plural(len(diverged), "line"), "; ".join(map(_name, diverged)))
+        yield Card("Diverged", _plural(len(diverged), "line"), "; ".join(map(line_name, diverged)))
 
 
 def _who(summary: Mapping[str, Any]) -> str:

@@ -16,8 +16,10 @@ from scafflix.report.content import main_metric
 from scafflix.report.curves import alpha_label, families
 from scafflix.report.figures import Picture
 from scafflix.report.headline import headline
+from scafflix.report.latex import of_one as latex
 from scafflix.theory import Plan
 
+__all__ = ["html", "latex", "picture"]
 INCHES = (6.4, 3.4)
 
 

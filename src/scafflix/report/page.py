@@ -15,9 +15,10 @@ from string import Template
 from scafflix.core.errors import ScafflixError
 from scafflix.record import Record
 from scafflix.report import tables, worth
-from scafflix.report.content import content
+from scafflix.report.content import best, content
 from scafflix.report.curves import Family, families
-from scafflix.report.headline import Card, headline
+from scafflix.report.headline import Card, headline, line_name
+from scafflix.report.recommendation import recommendation
 from scafflix.report.table import Table
 
 
@@ -43,6 +44,8 @@ def write(records: Sequence[Record], path: Path, title: str, target: float | Non
         tables_scores=_tables(panels, "scores", target),
         tables_alpha=_tables(panels, "alpha", target),
         tables_alone=_tables(panels, "alone", target),
+        tables_home=_tables(panels, "home", target),
+        tables_calibration=_tables(panels, "calibration", target),
         plotly=_packed(plotly),
         numbers=_packed(numbers.encode()),
         script="".join((assets / name).read_text() for name in ("charts.js", "page.js")),
@@ -70,7 +73,16 @@ def _introduction(mine: Sequence[Family]) -> str:
 def _cards(name: str, mine: Sequence[Family], target: float | None, panels: int) -> str:
     made = "".join(_card(card) for card in headline(mine, target))
     heading = f"<h2 class='panel'>{escape(Path(name).name)}</h2>" if panels > 1 else ""
-    return f"{heading}<dl class='cards'>{made}</dl>"
+    return f"{heading}{_words(mine)}<dl class='cards'>{made}</dl>"
+
+
+def _words(mine: Sequence[Family]) -> str:
+    """What the line whose models score best comes to."""
+    chosen = best(mine)
+    found = recommendation(chosen.records[0])
+    if found and len(mine) > 1:
+        found = (f"{line_name(chosen)}: {found[0]}", *found[1:])
+    return "".join(f"<p class='words'>{escape(sentence)}</p>" for sentence in found)
 
 
 def _card(card: Card) -> str:
@@ -85,18 +97,22 @@ def _tables(panels: dict[str, list[Family]], which: str, target: float | None) -
     made = []
     for name, mine in panels.items():
         records = [record for family in mine for record in family.records]
-        first = records[0]
-        if which == "target" and target is not None and "objective_gap" in first.metrics:
-            made.append((name, tables.to_target(records, target)))
-        elif which == "certificates" and "lyapunov" in first.metrics:
-            made.append((name, tables.certificates(records)))
-        elif which == "scores" and tables.scored_part(first):
-            made.append((name, tables.scores(records)))
-        elif which == "alpha" and (chosen := worth.chosen(records)):
-            made.append((name, chosen))
-        elif which == "alone" and (alone := worth.worse_off(records)):
-            made.append((name, alone))
-    return "".join(_table(table, name if len(panels) > 1 else "") for name, table in made)
+        table = _numbers(which, records, target)
+        made += [] if table is None else [_table(table, name if len(panels) > 1 else "")]
+    return "".join(made)
+
+
+def _numbers(which: str, records: Sequence[Record], target: float | None) -> Table | None:
+    first = records[0]
+    if which == "target" and target is not None and "objective_gap" in first.metrics:
+        return tables.to_target(records, target)
+    if which == "certificates" and "lyapunov" in first.metrics:
+        return tables.certificates(records)
+    if which == "scores" and tables.scored_part(first):
+        return tables.scores(records)
+    made = {"alpha": worth.chosen, "alone": worth.worse_off}
+    made |= {"home": worth.taken_home, "calibration": worth.calibration}
+    return made[which](records) if which in made else None
 
 
 def _table(table: Table, name: str) -> str:

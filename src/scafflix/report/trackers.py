@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from scafflix.core.arguments import instance, path_of, shown
 from scafflix.core.errors import ScafflixError
+from scafflix.core.extras import library
 from scafflix.core.progress import Progress, Standing
 from scafflix.record import Record
 
@@ -68,20 +69,11 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _library(name: str, extra: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        raise ScafflixError(
-            f"{extra} is not installed; run: pip install 'scafflix[{extra}]'."
-        ) from None
-
-
 class TensorBoard:
     """Event files in a folder of the run's name: `tensorboard --logdir WHERE`."""
 
     def __init__(self, where: str | Path, name: str, config: Mapping[str, Any]) -> None:
-        writer = _library("tensorboard.summary.writer.event_file_writer", "tensorboard")
+        writer = library("tensorboard.summary.writer.event_file_writer", "tensorboard")
         self._event = import_module("tensorboard.compat.proto.event_pb2").Event
         self._summary = import_module("tensorboard.compat.proto.summary_pb2").Summary
         self._file = writer.EventFileWriter(str(Path(where) / name))
@@ -99,7 +91,7 @@ class MLflow:
 
     def __init__(self, where: str | Path, name: str, config: Mapping[str, Any]) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        mlflow = _library("mlflow", "mlflow")
+        mlflow = library("mlflow", "mlflow")
         self._entities = import_module("mlflow.entities")
         address = str(where)
         if "://" not in address:
@@ -136,7 +128,7 @@ class WeightsAndBiases:
 
     def __init__(self, where: str | Path, name: str, config: Mapping[str, Any]) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        wandb = _library("wandb", "wandb")
+        wandb = library("wandb", "wandb")
         Path(where).mkdir(parents=True, exist_ok=True)
         self._run = wandb.init(
             mode="offline",

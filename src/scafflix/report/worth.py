@@ -10,7 +10,9 @@ import numpy as np
 
 from scafflix.record import Record
 from scafflix.report.curves import Family, alpha_label, families
+from scafflix.report.recommendation import ends, number
 from scafflix.report.table import Table
+from scafflix.report.tables import KINDS
 
 
 def facts(record: Record) -> dict[str, str]:
@@ -25,6 +27,10 @@ def facts(record: Record) -> dict[str, str]:
     if found is not None:
         for kind in ("personal", "global"):
             made[f"{found['part']} loss, {kind}"] = _against_alone(found, kind)
+    curves: dict[str, Any] | None = record.summary.get("calibration")
+    if curves is not None:
+        each = [f"{kind} {curves[kind]['error']:.3g}" for kind in KINDS if kind in curves]
+        made["calibration error"] = ", ".join(each)
     return made
 
 
@@ -38,34 +44,11 @@ def spread(record: Record) -> str:
 def _against_alone(found: dict[str, Any], kind: str) -> str:
     one = found[kind]
     side = "above" if one["gain"] < 0 else "below"
-    words = f"{abs(one['gain']):.4g} {side} alone; "
+    ends = one.get("interval")
+    sure = "" if ends is None else f" ({-ends[1]:+.3g} to {-ends[0]:+.3g})"
+    words = f"{abs(one['gain']):.4g} {side} alone{sure}; "
     words += f"{one['hurt']} of {found['clients']} clients worse off"
     return words + by(one)
-
-
-def taking_part(record: Record) -> str | None:
-    """One sentence for a run with a test part: what taking part gained, for how many of the
-    clients, and what it cost."""
-    found = record.summary.get("taking_part")
-    if found is None or found["part"] != "test" or not record.summary["rounds"]:
-        return None
-    clients, metrics, metric = record.clients, record.metrics, record.summary["metric"]
-    before, after = (np.nanmean(clients[f"test_loss_{kind}"]) for kind in ("local", "personal"))
-    mine = found["personal"]
-    megabytes = (metrics["bits_up"][-1] + metrics["bits_down"][-1]) / 8e6
-    rounds = record.summary["rounds"] + record.summary["warmup_rounds"]
-    scores = ""
-    if metric == "accuracy":
-        alone, home = (100 * np.nanmean(clients[f"test_{kind}"]) for kind in ("local", "personal"))
-        scores = f" (accuracy {alone:.1f} to {home:.1f} %)"
-    cost = f"at the cost of {rounds} rounds and {megabytes:.3g} megabytes"
-    if not after < before:
-        return f"Taking part did not lower the mean test loss of {before:.4g}, {cost}."
-    return (
-        f"Taking part lowered the mean test loss from {before:.4g} to {after:.4g}{scores}, for "
-        f"{mine['gaining']} of {found['clients']} clients ({mine['hurt']} are worse off than "
-        f"alone), {cost}."
-    )
 
 
 def chosen(records: Sequence[Record]) -> Table | None:
@@ -97,6 +80,50 @@ def worse_off(records: Sequence[Record]) -> Table | None:
 
     title = "Clients with more held-out loss than alone"
     return _by_family(title, ("personal", "global"), found, cells)
+
+
+def taken_home(records: Sequence[Record]) -> Table | None:
+    """The models that clients take home, on average over clients, and against the others."""
+    made = families(records)
+    found = [one for one in made if one.records[0].summary.get("taken_home") is not None]
+
+    def cells(family: Family) -> tuple[str, ...]:
+        home = family.records[0].summary["taken_home"]
+        words = [f"{number(home, home['mean'])}{_in_brackets(ends(home, home))}"]
+        for kind in ("local", "global"):
+            one = home.get(kind)
+            gap = "" if one is None else number(home, one["difference"], "+")
+            words.append(gap + ("" if one is None else _in_brackets(ends(home, one, "+"))))
+        return tuple(words)
+
+    if not found:
+        return None
+    home = found[0].records[0].summary["taken_home"]
+    unit = " in %" if home["metric"] == "accuracy" else ""
+    title = (
+        f"{home['part'].capitalize()} {home['metric']}{unit} of the models taken home, "
+        f"{100 * home['level']:.0f} % intervals"
+    )
+    return _by_family(title, ("taken home", "- each alone", "- one for all"), found, cells)
+
+
+def _in_brackets(words: str) -> str:
+    return f" [{words.replace(' to ', ', ')}]" if words else ""
+
+
+def calibration(records: Sequence[Record]) -> Table | None:
+    """The expected calibration error of each kind of model, over seeds."""
+    made = families(records)
+    found = [one for one in made if one.records[0].summary.get("calibration") is not None]
+
+    def cells(family: Family) -> tuple[str, ...]:
+        curves = [record.summary["calibration"] for record in family.records]
+        return tuple(
+            f"{np.mean([one[kind]['error'] for one in curves]):.4f}" if kind in curves[0] else ""
+            for kind in KINDS
+        )
+
+    return _by_family("Expected calibration error", KINDS, found, cells)
 
 
 def by(one: dict[str, Any]) -> str:

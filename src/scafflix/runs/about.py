@@ -30,7 +30,7 @@ class About(NamedTuple):
 
     name: str
     title: str  # the method and its paper
-    text: str  # the rest of what its file says
+    text: str  # the rest of what its file says, and what its function says of the parameters
     guarantee: str
     up: float
     down: float
@@ -43,6 +43,9 @@ def about(name: str) -> About:
     """A method by its name, or one of your own by FILE.py:FUNCTION."""
     make = find(name)
     title, _, text = (_doc_of_file(make) or "").partition("\n\n")
+    own = inspect.getdoc(make) or ""
+    if own != _doc_of_file(make):
+        text = "\n\n".join(filter(None, (text, own)))
     template = {one: jax.ShapeDtypeStruct((size,), np.float64) for one, size in ARRAYS.items()}
     method = fitted(_example(name), names_of(template))
     up, down = (bits / (64 * NUMBERS) for bits in message_bits(method, template, CLIENTS))

@@ -7,7 +7,6 @@ record.
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,8 @@ from scafflix.core.errors import ScafflixError, ScafflixWarning
 from scafflix.core.types import Floats
 from scafflix.core.versions import versions
 from scafflix.data import Federation, load
-from scafflix.data.federation import Features, Labels, Scaling
-from scafflix.data.origin import resolve
-from scafflix.data.scaling import append_intercept, map_features, scale_as
-from scafflix.data.table import OF_TEXT
+from scafflix.data.federation import Labels
+from scafflix.data.tables import load_as
 from scafflix.models import MODELS, is_network
 from scafflix.models.linear import LinearModel, Targets
 from scafflix.personalization.mixing import mixture
@@ -30,8 +27,8 @@ from scafflix.personalization.rules.choosing import LOO, choice, weighed
 from scafflix.personalization.rules.contract import GRID, Evidence, Told
 from scafflix.problems.problem import Problem
 from scafflix.record import Record
-from scafflix.simulate.recording import example_counts, linear_scores
-from scafflix.simulate.taking_part import gained
+from scafflix.simulate.recording import example_counts, linear_look, linear_scores
+from scafflix.simulate.taking_part import gain_errors, worth
 
 
 def adapt(
@@ -59,6 +56,7 @@ def adapt(
     made = blending.blended_with(evidence, told_by(run))
     chosen = choice("loo", evidence, made, note)
     models = {"global": x, "local": stars, "personal": np.asarray(mixture(made.alpha, x, stars))}
+    look = linear_look(problem, models, "test")
     clients = {
         "client": np.array(problem.federation.clients),
         **example_counts(problem.federation),
@@ -67,6 +65,7 @@ def adapt(
         "expected_gain": chosen.gain,
         "local_grad_norm": norms,
         **linear_scores(problem, models, "test"),
+        **gain_errors(problem.n, look),
     }
     summary = {
         "method": run.summary["method"],
@@ -75,16 +74,16 @@ def adapt(
         "rounds": 0,
         "dim": problem.size,
         "metric": problem.network.metric,
-        "classes": run.summary["classes"],
-        "features": run.summary["features"],
+        "classes": list(_classes(run)),
+        "label_kind": run.summary.get("label_kind", "text"),
         "alpha": {"rule": "loo", "expected_gain": float(chosen.gain.mean())},
-        "taking_part": gained(clients),
+        **worth(clients, look, problem.network.metric, seed),
         "versions": versions(),
     }
     metrics = {name: np.zeros(1, np.int64) for name in ("round", "iterations", "local_steps")}
     config = {**run.config, "data": str(source), "test": test, "data_seed": seed}
     config |= {} if split is None else {"split": split}
-    return Record(config, summary, metrics, clients, models, chosen.curves, run.features)
+    return Record(config, summary, metrics, clients, models, chosen.curves, run.preprocessing)
 
 
 def told_by(run: Record) -> Told:
@@ -98,6 +97,8 @@ def told_by(run: Record) -> Told:
             stacklevel=2,
         )
         return Told(np.zeros(len(GRID)), 1.0)
+    if "own" not in run.curves:  # of a federation, whose clients keep their curves
+        return Told(run.curves["mean"], float(run.curves["scarcity"][0]))
     part = "validation" if run.summary["alpha"]["rule"] == "validation" else "train"
     weight = run.clients[f"{part}_examples"].astype(float)
     return blending.told(Evidence(run.curves["own"], weight))
@@ -123,47 +124,30 @@ def _newcomers(
     seed: int,
 ) -> Federation:
     """The newcomers' data with the features that the run's model knows, scaled as there."""
-    table = resolve(source).kind == "table"
+    if run.preprocessing is not None:
+        return load_as(source, run.preprocessing, split=split, label=label, test=test, seed=seed)
     one = None if split is not None else 1
-    asked = label or run.config.get("label") if table else label
-    found = load(source, clients=one, split=split, label=asked, test=test, seed=seed)
-    if run.summary["features"] or found.names:
-        found = _aligned(found, run.summary["features"], source)
-    if run.features:
-        scaling = Scaling(run.features["shift"], run.features["divisor"])
-        if len(scaling.shift) != found.dim:
-            raise ScafflixError(
-                f"{source} has {found.dim} features, but the run was scaled for "
-                f"{len(scaling.shift)}; give the same features in the same order."
-            )
-        found = scale_as(found, scaling)
-    return append_intercept(found) if run.config.get("intercept") else found
+    federated = "classes" not in run.summary  # then every client scaled by its own examples
+    more = {name: run.config[name] for name in ("scale", "intercept") if name in run.config}
+    asked: dict[str, Any] = more if federated else {}
+    return load(source, clients=one, split=split, label=label, test=test, seed=seed, **asked)
 
 
-def _aligned(found: Federation, wanted: list[str], source: str | Path) -> Federation:
-    """The features in the order of the run; a value of a text column that does not occur is 0."""
-    place = {name: k for k, name in enumerate(found.names)}
-    columns = {name.partition(OF_TEXT)[0] for name in found.names if OF_TEXT in name}
-    for name in wanted:
-        if name not in place and name.partition(OF_TEXT)[0] not in columns:
-            raise ScafflixError(f"{source} has no feature {name!r}, which the run's model knows.")
-    unknown = [name for name in found.names if name not in wanted]
-    if unknown:
-        raise ScafflixError(f"{source} has a feature {unknown[0]!r} that the run's model lacks.")
-    order = np.array([place.get(name, -1) for name in wanted])
-
-    def ordered(features: Features) -> Features:
-        dense = features if isinstance(features, np.ndarray) else features.toarray()
-        return np.where(order >= 0, dense[:, order], 0.0)
-
-    return replace(map_features(found, ordered), names=tuple(wanted))
+def _classes(run: Record) -> tuple[str, ...]:
+    """All labels of the run; of a federation, those that its nodes agreed on, in the order in
+    which they number them."""
+    if "classes" in run.summary:
+        return tuple(run.summary["classes"])
+    return tuple(map(str, np.unique(np.array(run.config.get("classes", ()))).tolist()))
 
 
 def _problem(run: Record, model: LinearModel, federation: Federation) -> Problem:
     """The newcomers' losses, with the classes of the run."""
     labels = np.concatenate([part.labels for part in federation.parts.values()])
-    classes = tuple(run.summary["classes"])
-    values = _codes(labels, classes) if classes else model.encode(labels).values
+    classes = _classes(run)
+    if not classes:
+        return Problem(federation, model, run.config.get("l2"), targets=model.encode(labels))
+    values = _codes(labels, classes)
     if model.name == "logistic":
         values = np.where(values == 1, 1.0, -1.0)
     outputs = (len(classes),) if model.name == "softmax" else ()

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import fields, replace
 from inspect import signature
 from typing import Any
 
-import jax
 import numpy as np
 
 from scafflix import data
 from scafflix.core import specs
 from scafflix.core.errors import ScafflixError
-from scafflix.core.vector import names_of
 from scafflix.data import Federation
 from scafflix.methods import Method, find, parameters
-from scafflix.models import MODELS, NETWORKS, LinearModel, Network, is_network
+from scafflix.models import LinearModel, Network, TorchNetwork, is_network
+from scafflix.models.naming import check_model, model_by_name
 from scafflix.personalization.optima import Recipe
 from scafflix.problems.problem import LINEAR_L2, Problem
 from scafflix.runs.config import (
@@ -24,6 +22,7 @@ from scafflix.runs.config import (
     OPTIMA,
     PARAMETERS,
     SAMPLED,
+    TABLES,
     WARM,
     ProblemConfig,
     RunConfig,
@@ -34,6 +33,7 @@ from scafflix.runs.config import NETWORKS as OF_NETWORKS
 from scafflix.simulate.planning import BATCH, PROBABILITY, STEPSIZE
 from scafflix.theory import Plan
 
+OF_TABLES = tuple(entry.name for entry in fields(ProblemConfig) if entry.metadata["only"] == TABLES)
 SHARE = 0.1  # of a network's examples, held out for validation and for testing
 
 
@@ -48,17 +48,19 @@ def load_data(config: ProblemConfig, **changes: Any) -> Federation:
         "min_examples": config.min_examples,
         "seed": config.data_seed,
         "features": config.features,
-        "label": config.label,
         "intercept": config.intercept,
         "scale": config.scale,
+        **{name: getattr(config, name) for name in OF_TABLES},
     }
+    if config.intercept is None and is_network(config.model):
+        asked["intercept"] = False  # a network has biases
     return data.load(**{**asked, **changes})
 
 
 def one_run(config: TrainingConfig, **own: Any) -> RunConfig:
     """One of the runs that a configuration of several asks for, without what its method lacks."""
     shared = {entry.name: getattr(config, entry.name) for entry in fields(TrainingConfig)}
-    given = {name: value for name, value in shared.items() if value is not None}
+    given = {name: value for name, value in shared.items() if value not in (None, ())}
     made: RunConfig = build(RunConfig, {**given, **own})
     return for_method(made)
 
@@ -74,9 +76,11 @@ def served(config: TrainingConfig, network: bool | None = None) -> set[str]:
     """What this run is among what keys may be for, where not every run reads them; a model may be
     a network by another name."""
     if not (is_network(config.model) if network is None else network):
-        return {LINEAR} if config.cohort is None else {LINEAR, SAMPLED}
+        return {TABLES, LINEAR} if config.cohort is None else {TABLES, LINEAR, SAMPLED}
     looked_for = {OPTIMA} if config.optima != "none" else set()
-    return {OF_NETWORKS, SAMPLED} | looked_for | ({WARM} if config.optima == "warm" else set())
+    return (
+        {TABLES, OF_NETWORKS, SAMPLED} | looked_for | ({WARM} if config.optima == "warm" else set())
+    )
 
 
 def alpha_of(config: RunConfig) -> Any:
@@ -151,53 +155,14 @@ def recipe_of(config: TrainingConfig) -> Recipe:
     )
 
 
-def network_options(model: str) -> tuple[str, dict[str, int]]:
-    """The name of a network and its options, from `lstm` or `lstm:units=64,layers=1`."""
-    name, _, words = model.partition(":")
-    options: dict[str, int] = {}
-    for word in filter(None, words.split(",")):
-        key, _, value = word.partition("=")
-        if not value.isdecimal():
-            raise ScafflixError(f"model is {model!r}; give its options as KEY=NUMBER,...")
-        options[key.strip()] = int(value)
-    allowed = inspect.signature(NETWORKS[name]).parameters
-    if not set(options) <= set(allowed):
-        raise ScafflixError(f"model is {model!r}; {name} has the options {', '.join(allowed)}.")
-    return name, options
-
-
-def build_model(model: str, federation: Federation) -> LinearModel | Network:
+def build_model(model: str, federation: Federation) -> LinearModel | Network | TorchNetwork:
     """A model by name; a network, such as `lstm` or `lstm:units=64`, of the size that the data
-    ask for."""
-    check_model(model)
-    if not is_network(model):
-        return MODELS[model]()
-    name, options = network_options(model)
-    if name == "dense":
-        labels = np.concatenate([part.labels.ravel() for part in federation.parts.values()])
-        classes = len(np.unique(labels))
-        if np.issubdtype(labels.dtype, np.integer) and labels.min() >= 0:
-            classes = int(labels.max()) + 1  # whole numbers from 0 keep their meaning
-        options |= {"features": federation.dim, "classes": classes}
-    return NETWORKS[name](**options)
-
-
-def array_names(model: str) -> tuple[str, ...]:
-    """The names of a model's arrays, whatever the data."""
-    if not is_network(model):
-        return ("",)
-    name, options = network_options(model)
-    sizes = {"features": 1, "classes": 1} if name == "dense" else {}
-    network = NETWORKS[name](**{**sizes, **options})
-    return names_of(jax.eval_shape(network.init, jax.random.key(0)))
-
-
-def check_model(model: str) -> None:
-    """Refuse a model that nobody knows."""
-    if model not in MODELS and not is_network(model):
-        raise ScafflixError(
-            f"model is {model!r}; it must be one of {', '.join((*MODELS, *NETWORKS))}."
-        )
+    ask for; or a user's own module."""
+    labels = np.concatenate([part.labels.ravel() for part in federation.parts.values()])
+    classes = len(np.unique(labels))
+    if np.issubdtype(labels.dtype, np.integer) and labels.min() >= 0:
+        classes = int(labels.max()) + 1  # whole numbers from 0 keep their meaning
+    return model_by_name(model, federation.dim, classes)
 
 
 def resolve(config: Any) -> Any:

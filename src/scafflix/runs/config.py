@@ -25,6 +25,7 @@ class Scale(StrEnum):
 
 
 NETWORKS, LINEAR, SAMPLED = "networks", "linear models", "networks and runs with a cohort"
+TABLES = "tables"
 OPTIMA, WARM = "networks with local optima", "networks with optima warm"
 PARAMETERS = ("p", "pace", "own")  # that some methods have and others do not
 
@@ -45,9 +46,29 @@ class ProblemConfig:
     clients: int | None = key("Number of clients to split the data over.", None)
     split: str | None = key("contiguous, shuffled, dirichlet:BETA or column:NAME.", None)
     features: int | None = key("Number of features in a svmlight file (default: inferred).", None)
-    label: str | None = key("Label column of a table.", None)
-    scale: str = key("Feature scaling: none, maxabs or standard.", "none")
-    intercept: bool = key("Append a constant feature.", False)
+    label: str | None = key("Label column, or COLUMN>NUMBER for two classes.", None, only=TABLES)
+    categorical: tuple[str, ...] = key("Columns of numbers that stand for kinds.", (), only=TABLES)
+    drop: tuple[str, ...] = key("Columns that are no features.", (), only=TABLES)
+    missing: str = key(
+        "Missing values: fill (median or most frequent value, and a feature that says so) or "
+        "refuse.",
+        "fill",
+        only=TABLES,
+    )
+    missing_as: tuple[str, ...] = key(
+        "Words that mean a missing value, such as '?,-9'.", (), only=TABLES
+    )
+    unknown: str = key(
+        "A text that no training row has: other (a value of its own) or refuse.",
+        "other",
+        only=TABLES,
+    )
+    scale: str = key(
+        "Feature scaling: none, maxabs, standard or auto (standard for tables).", "auto"
+    )
+    intercept: bool | None = key(
+        "Append a constant feature (default: for linear models on tables).", None
+    )
     test: float | None = key(
         "Share of each client's examples held out for testing (default: 0; 0.1 for networks, "
         "unless the data have a test part).",
@@ -62,7 +83,11 @@ class ProblemConfig:
         "Leave out clients with fewer training examples, or with none held out.", None
     )
     data_seed: int = key("Seed of the split and of the held-out parts.", 0)
-    model: str = key("logistic, softmax, linear, or a network: cnn, lstm, dense.", "logistic")
+    model: str = key(
+        "logistic, softmax, linear, or a network: cnn, lstm, dense, or FILE.py:NAME of a PyTorch "
+        "module.",
+        "logistic",
+    )
     model_seed: int = key("Seed of a network's start and of its local optima.", 0, only=NETWORKS)
     l2: float | None = key(
         "Regularization: adds (l2/2) ||x||^2 to every f_i (default: 0.1; 0 for networks).", None
@@ -85,9 +110,7 @@ class TrainingConfig(ProblemConfig):
     )
     noise: float = key("Standard deviation of noise added to full gradients.", 0.0, only=LINEAR)
     reduced: bool = key(
-        "Reduce the variance of minibatches (L-SVRG; with scafflix: ProxSkip-VR).",
-        False,
-        only=LINEAR,
+        "Reduce the variance of minibatches (L-SVRG; with scafflix: ProxSkip-VR).", False
     )
     epsilon: float | None = key("Target for E Psi: stepsizes by Corollary 2.", None, only=LINEAR)
     start: str = key("Starting point: ones or zeros.", "ones", only=LINEAR)
@@ -246,7 +269,7 @@ def plain(config: ProblemConfig) -> dict[str, Any]:
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in values.items()
-        if value is not None
+        if value is not None and not (isinstance(value, tuple) and not value)
     }
 
 
@@ -261,7 +284,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 def _convert(name: str, hint: Any, value: Any) -> Any:
     """A value from a file or a word from the command line, in the type that the key has."""
-    optional = {int | None: int, float | None: float, str | None: str}
+    optional = {int | None: int, float | None: float, str | None: str, bool | None: bool}
     kind = optional.get(hint, hint)
     value = value.tolist() if hasattr(value, "tolist") else value
     value = str(value) if isinstance(value, Path) else value

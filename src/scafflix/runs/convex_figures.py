@@ -15,7 +15,7 @@ from scafflix.core.checkpoint import NOWHERE, Checkpoints
 from scafflix.core.progress import Progress, Standing
 from scafflix.record import Record, file_name
 from scafflix.runs.config import CompareConfig, build
-from scafflix.runs.runner import compare, figure_settings
+from scafflix.runs.runner import compare, figure_settings, runs_of
 
 
 def comparisons(name: str, changes: Mapping[str, Any] | None = None) -> list[CompareConfig]:
@@ -42,6 +42,8 @@ def run(
     checkpoints: Checkpoints = NOWHERE,
 ) -> list[Record]:
     """Two data sets at a time: compiling hardly uses a second core."""
+    for config in configs:
+        runs_of(config)  # refuse what cannot work before the first run
     stopped = threading.Event()
     numbered = list(zip(itertools.count(), configs, reports, strict=False))
     panels = [

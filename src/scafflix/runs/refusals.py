@@ -23,16 +23,14 @@ from scafflix.gradients import Gradient, Noisy, check_batch
 from scafflix.methods import Method, find, parameters
 from scafflix.methods.method import fitted
 from scafflix.models import MODELS, is_network
+from scafflix.models.naming import array_names, check_model
 from scafflix.personalization.optima import check_validation, checked_recipe
 from scafflix.personalization.personalize import checked_alpha, read_alpha, rule_in
 from scafflix.problems.constants import Constants
 from scafflix.record import check_new_folder
 from scafflix.runs.assembly import (
     alpha_of,
-    array_names,
-    check_model,
     make_method,
-    network_options,
     recipe_of,
     resolve,
     served,
@@ -94,7 +92,6 @@ def trial(config: RunConfig) -> Method:
     check_read(config)
     config = resolve(config)
     if is_network(config.model):
-        network_options(config.model)
         method = check_network_keys(config)
         return method if method.fit is None else fitted(method, array_names(config.model))
     estimate, one = _check_common(config), np.ones(1)

@@ -25,6 +25,7 @@ from scafflix.runs import refusals
 from scafflix.runs.assembly import for_method, load_federation, resolve, served
 from scafflix.runs.config import OPTIMA, WARM, ProblemConfig, RunConfig, Scale, build, plain
 from scafflix.runs.runner import Runner, figure_settings
+from scafflix.runs.studies import chosen_panels
 from scafflix.runs.tuning import Cell, best, cell
 
 Setting = dict[str, Any]  # keys of a run and their values
@@ -90,7 +91,8 @@ def reproduce(
     progress: Progress | None = None,
     checkpoints: Checkpoints = NOWHERE,
 ) -> list[Panel]:
-    """The panels of a figure; `changes` to the configuration hold for all of them."""
+    """The panels of a figure, all or those that `changes` number; other changes are of keys, for
+    every panel."""
     plans = list(_plans(name, scale, changes or {}))
     _check([task for _, tasks in plans for task in tasks])
     total = sum(task.runs for _, tasks in plans for task in tasks)
@@ -129,7 +131,8 @@ def _check(tasks: list[Task]) -> None:
 
 def _plans(name: str, scale: Scale, changes: Mapping[str, Any]) -> Iterator[tuple[str, list[Task]]]:
     settings = figure_settings(name)
-    for panel in settings["panels"]:
+    changes = dict(changes)
+    for panel in chosen_panels(settings["panels"], changes.pop("panels", None)):
         shared = figure_settings(panel["on"])
         base = {**shared["common"], **shared[scale]}
         base |= {**panel.get("common", {}), **panel.get(scale, {}), **changes}

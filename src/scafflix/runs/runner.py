@@ -42,7 +42,7 @@ from scafflix.simulate.run import part_of, run, sweep
 from scafflix.theory import Plan
 
 COHORT = 10  # clients of a network that are sampled per round, unless told otherwise
-RECIPE = 5  # to be raised when the same configuration gives another record
+RECIPE = 6  # to be raised when the same configuration gives another record
 
 
 class Runner:
@@ -263,6 +263,14 @@ def compare(
     scores: bool = True,
 ) -> list[Record]:
     """Every method at every alpha with every seed, as one sweep; networks one after another."""
+    asked, runner = runs_of(config), Runner.of(config, checkpoints)
+    for one in asked:
+        runner.check(one)
+    return runner.sweep(asked, progress, scores)
+
+
+def runs_of(config: CompareConfig) -> list[RunConfig]:
+    """The runs of a comparison; refuse what is wrong whatever the data are."""
     if config.seeds < 1:
         raise ScafflixError(f"seeds is {config.seeds}; it must be at least 1.")
     if not 0 < config.target < math.inf:
@@ -286,10 +294,7 @@ def compare(
     asked = _with_controls(_runs(config))
     for one in asked:
         refusals.check_keys(one)
-    runner = Runner.of(config, checkpoints)
-    for one in asked:
-        runner.check(one)
-    return runner.sweep(asked, progress, scores)
+    return asked
 
 
 def _with_all(config: CompareConfig) -> CompareConfig:

@@ -35,7 +35,7 @@ from scafflix.simulate.objective import evaluate, models_at_once
 from scafflix.simulate.planning import participants
 from scafflix.simulate.recording import Outcome, Run
 
-CHUNK_SECONDS = 0.5  # how long the compiled loop runs between two reports of progress
+CHUNK_SECONDS = 1.0  # how long the compiled loop runs between two reports of progress
 LARGEST_CHUNK = 4096  # rounds
 LARGEST_TRACE = 2**26  # bytes for the models of a chunk's rounds
 
@@ -121,7 +121,7 @@ class Batch:
                 steps = np.array(
                     [steps_of(one.method, one.seed, done, capacity) for one in self.runs]
                 )
-                own = self._own_steps(steps, done)
+                own = self._own_steps(steps, done, stop - done)
                 course.carry, models, psi = loop.advance(
                     self.problem.losses,
                     self.x_star,
@@ -175,29 +175,29 @@ class Batch:
     def models(self, rounds: int) -> Floats:
         """x at the start and after each round, `[runs, 1 + rounds, *shape]`."""
         steps = np.array([steps_of(member.method, member.seed, 0, rounds) for member in self.runs])
-        own, problem = self._own_steps(steps, 0), self.problem
+        own, problem = self._own_steps(steps, 0, rounds), self.problem
         _, models, _ = loop.advance(
             problem.losses, self.x_star, self.stacked, self._start(), steps, own, 0, rounds
         )
         return np.asarray(models)
 
-    def _own_steps(self, steps: NDArray[np.int64], first: int) -> NDArray[np.int64] | None:
-        """K_i of the clients in the rounds after `first`, where they stop by themselves."""
+    def _own_steps(
+        self, steps: NDArray[np.int64], first: int, rounds: int
+    ) -> NDArray[np.int64] | None:
+        """K_i of the clients in the `rounds` rounds after `first`, where they stop by themselves;
+        1 after these, up to as many rounds as there are steps of."""
         if self.runs[0].method.own_steps is None:
             return None
         counts, total = self.problem.federation.train.counts, self._whole.n
-        made = []
-        for member, mine in zip(self.runs, steps.tolist(), strict=True):
+        made = np.ones((*steps.shape, self.problem.n), int)
+        for number, member in enumerate(self.runs):
             method, active = member.method, member.person.active
             alpha, gamma = member.person.alpha[active], np.asarray(method.gamma)
             clients = Client(alpha, gamma, None, counts, len(active))
-            made.append(
-                [
-                    own_steps(method, clients, K, uniforms(member.seed, first + r, active, total))
-                    for r, K in enumerate(mine)
-                ]
-            )
-        return np.array(made)
+            for r, K in enumerate(steps[number, :rounds].tolist()):
+                draws = uniforms(member.seed, first + r, active, total)
+                made[number, r] = own_steps(method, clients, K, draws)
+        return made
 
     def _standing(self, done: int, gap: NDArray[np.float64], course: _Course) -> Standing:
         active = len(self.runs[0].person.active)

@@ -10,16 +10,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from numpy.typing import NDArray
 
-from scafflix import theory
 from scafflix.core import streams
 from scafflix.core.checkpoint import NOWHERE, Trail
 from scafflix.core.compilation import COMPILATIONS
 from scafflix.core.durable import Arrays, Facts
-from scafflix.core.layout import Layout
 from scafflix.core.progress import Progress, Standing
-from scafflix.core.sharing import gather, replicate, spread
+from scafflix.core.sharing import gather
 from scafflix.core.store import Store
 from scafflix.core.streams import Stream
 from scafflix.core.vector import Vector
@@ -28,15 +27,17 @@ from scafflix.methods.method import Client, Method
 from scafflix.models.network import Params
 from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization
-from scafflix.problems.evaluation import Home, Scores, evaluate, over_examples
+from scafflix.problems.evaluation import Examined, Home, examine, over_examples
+from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
 from scafflix.simulate.batch import own_steps, steps_of, uniforms
 from scafflix.simulate.bits import message_bits
+from scafflix.simulate.loop import lyapunov
 from scafflix.simulate.objective import objective
 from scafflix.simulate.planning import participants
 from scafflix.simulate.prefetch import Ahead
 from scafflix.simulate.recording import Divergence
-from scafflix.simulate.round import Cohort, Keys, Played, Settings, Slopes, play
+from scafflix.simulate.round import Asked, Cohort, Compiled, Played, Rounds
 from scafflix.simulate.schedule import Schedule, check_sampled, check_schedule
 from scafflix.simulate.tuning import Some, tuned
 
@@ -48,7 +49,8 @@ class Trained(NamedTuple):
     """Where a run ended; the first entry of every metric is the start."""
 
     x: Params
-    scores: dict[str, Scores]  # of the global and the personal models on the part looked at
+    # what the global and the personal models made of the part looked at
+    examined: dict[str, Examined]
     states: Any  # the store of the clients' states, None for a method that remembers nothing
     metrics: dict[str, NDArray[Any]]  # without what follows from the schedule
     local_steps: NDArray[np.int64]
@@ -90,6 +92,15 @@ def _first_states(init_client: Any, clients: Client, x0: Vector) -> Any:
     return jax.vmap(init_client, (0, None, None))(clients, x0, 0 * x0)
 
 
+@jax.jit
+def _largest(losses: Losses, x: Array) -> Array:
+    """The largest f_i(x_i)."""
+    return jnp.max(losses.values_and_gradients(x[None])[0])
+
+
+_psi = jax.jit(lyapunov)
+
+
 class _Run:
     def __init__(
         self,
@@ -115,31 +126,31 @@ class _Run:
         self.gamma = np.ones(problem.n, self.dtype)  # of one that does not take part, any
         self.gamma[self.active] = method.gamma
         self.empty = self._empty_state()
-        self.settings = self._settings()
+        check_sampled(self.method.gradient, "zero")
+        self.rounds = self._rounds()
         self.x_star = person.store(problem)
         # what rounds read
         self.mixing = None if (person.alpha[self.active] == 1).all() else self.x_star
-        self.server = replicate(problem.mesh, self.method.init_server(Vector(start)))
+        self.server = self.rounds.begin(start)
         # of a client in a round
         self.bits = message_bits(self.method, problem.template, self.size)
-        self.keys = Keys(
-            streams.key(schedule.seed, Stream.GRADIENT),
-            streams.key(schedule.seed, Stream.COMPRESSION),
-        )
         self.steps = steps_of(method, schedule.seed, 0, schedule.rounds)
         self.done = 0
         self.rows: list[dict[str, float]] = []  # the start, then one for each round
-        self.scores: dict[str, Scores] = {}
+        self.examined: dict[str, Examined] = {}
         self.states: Store | None = None
         self.divergence: Divergence | None = None
         self.seconds = self.compile_seconds = 0.0  # of the processes that came here before
         self.began, self.compiled = time.perf_counter(), COMPILATIONS.seconds
 
-    def _settings(self) -> Settings:
-        gradient, problem = self.method.gradient, self.problem
-        check_sampled(gradient, "zero")
-        slopes, state = Slopes.of(problem, gradient), Layout.of(self.empty)
-        return Settings(slopes, problem.mesh, state, self.size)
+    def _rounds(self) -> Rounds:
+        """How they are computed."""
+        asked = (self.problem, self.method, self.empty, self.size, self.schedule.seed)
+        if self.problem.torch is None:
+            return Compiled(*asked)
+        from scafflix.simulate.torch_round import InTorch
+
+        return InTorch(*asked)
 
     def _empty_state(self) -> Any:
         """Shapes and types of what a client remembers."""
@@ -203,8 +214,8 @@ class _Run:
             self.trail.conclude()  # the states, where they lie in a file, go too
         timing = dict(zip(("seconds", "compile_seconds"), self._times(), strict=True))
         steps = np.concatenate([np.zeros(1, int), self.steps[: self.done]])
-        x, metrics = self.server.x.tree, self._columns()
-        return Trained(x, self.scores, self.states, metrics, steps, self.divergence, timing)
+        x, metrics = self.rounds.kept(self.server.x.tree), self._columns()
+        return Trained(x, self.examined, self.states, metrics, steps, self.divergence, timing)
 
     def _limit(self) -> float:
         """The loss above which a run is said to diverge. A linear model's may have any scale, and
@@ -213,8 +224,7 @@ class _Run:
             start = self.rows[0][f"{self.schedule.part}_loss"]
         else:
             part, person = self.those
-            x_tilde = jnp.asarray(person.mix(np.asarray(self.start)))
-            start = float(jnp.max(part.losses.values_and_gradients(x_tilde[None])[0]))
+            start = float(_largest(part.losses, person.mix(np.asarray(self.start))))
         return BLOW_UP * max(float(np.log(self.problem.classes)), start)
 
     def _standing(self) -> Standing:
@@ -259,7 +269,7 @@ class _Run:
     def _clients(self, number: int) -> NDArray[np.int64]:
         """The cohort of a round, and its first client again to fill up the devices."""
         chosen = cohort_of(self.schedule.seed, number, self.active, self.size)
-        filling = -self.size % self.problem.mesh.size
+        filling = -self.size % self.rounds.together
         return np.concatenate([chosen, np.repeat(chosen[:1], filling)])
 
     def _times(self) -> tuple[float, float]:
@@ -279,8 +289,9 @@ class _Run:
             "times": self._times(),
             "divergence": self.divergence and [str(fact) for fact in self.divergence],
         }
-        arrays = [np.array(list(columns.values())), np.array([*self.scores.values()], float)]
-        arrays += [np.asarray(leaf) for leaf in jax.tree.leaves(self.server)]
+        arrays = [np.array(list(columns.values()))]
+        arrays += [values for one in self.examined.values() for values in one]
+        arrays += jax.tree.leaves(self.rounds.kept(self.server))
         states = None if self._ended and self.method.mixes else self.states
         if states is not None:
             arrays.append(states.snapshot())
@@ -290,20 +301,19 @@ class _Run:
 
     def _take(self, done: int, facts: Facts, arrays: Arrays) -> None:
         """Go on from a checkpoint; nothing changes if its states are not whole."""
-        table, scores, *rest = arrays
+        table, *rest = arrays
+        kinds = () if self.problem.linear else ("global", "personal")
+        examined = {kind: Examined(*(rest.pop(0) for _ in Examined._fields)) for kind in kinds}
         leaves, structure = jax.tree.flatten(self.server)
         self.states = None
         if len(rest) > len(leaves):
             self.states = self._store(fresh=False)
             assert self.states is not None
             self.states.restore(rest[-1], self.trail.journals(done))
-        server = jax.tree.unflatten(structure, rest[: len(leaves)])
-        self.server = replicate(self.problem.mesh, server)
-        self.done = done
+        self.server = self.rounds.placed(jax.tree.unflatten(structure, rest[: len(leaves)]))
+        self.done, self.examined = done, examined
         self.rows = [dict(zip(facts["columns"], row, strict=True)) for row in table.T.tolist()]
         self.seconds, self.compile_seconds = facts["times"]
-        kinds = (Scores(*values) for values in scores)  # of a linear model, none
-        self.scores = dict(zip(("global", "personal"), kinds, strict=False))
         if facts["divergence"] is not None:
             at, client, loss = facts["divergence"]
             self.divergence = Divergence(int(at), client, float(loss))
@@ -323,19 +333,9 @@ class _Run:
         )
         stars = None if self.mixing is None else rows.pop(0)
         states = rows.pop() if rows else np.zeros((len(clients), 0), self.dtype)
-        cohort, stars, states = spread(self.problem.mesh, (cohort, stars, states))
-        return play(
-            self.settings,
-            self.problem.train.rows,
-            self.method,
-            cohort,
-            stars,
-            states,
-            self.server,
-            self.dtype.type(steps),
-            self.dtype.type(self.size / len(self.active)),
-            Keys(*(jax.random.fold_in(key, number) for key in self.keys)),
-        )
+        share = self.size / len(self.active)
+        asked = Asked(cohort, stars, states, steps, share, number)
+        return self.rounds.play(asked, self.server)
 
     def _own_steps(self, clients: NDArray[np.int64], steps: int, number: int) -> NDArray[np.int32]:
         """K_i of the clients of a round; K + 1 for one that does not stop by itself."""
@@ -356,20 +356,9 @@ class _Run:
         part, person = self.those
         x = np.asarray(self.server.x.tree)
         value, square = objective(part.losses, person.points, person.alpha, x)
-        h = None
-        if self.states is not None:
-            states = self.states.read(self.active)
-            clients = self._clients_of(self.active)._replace(x_star=Vector(person.points))
-            h = jax.vmap(self.method.controls)(clients, states)
-        psi = theory.lyapunov(
-            jnp.asarray(person.alpha),
-            jnp.asarray(self.gamma[self.active]),
-            self.method.p,
-            jnp.asarray(x),
-            None if h is None else h.tree,
-            self.optimum.x,
-            self.optimum.h,
-        )
+        states = self.empty if self.states is None else self.states.read(self.active)
+        clients = self._clients_of(self.active)._replace(x_star=Vector(person.points))
+        psi = _psi(self.method, self.optimum, clients, Vector(x), states)
         return {
             "objective": value,
             "objective_gap": value - float(self.optimum.value),
@@ -380,15 +369,16 @@ class _Run:
     def _score(self) -> dict[str, float]:
         """The personal models and the global model on the clients' held-out examples."""
         part, x = self.schedule.part, self.server.x.tree
-        shared = evaluate(self.problem, part, x)
-        personal = shared
+        common = own = examine(self.problem, part, x)
         if not (self.method.mixes and (self.x_star is None or (self.alpha == 1).all())):
             states = None if self.method.mixes else self.states
             everyone = self._clients_of(np.arange(self.problem.n))
             tune = None if self.method.tune is None else self._tuned
             home = Home(self.method.personal, everyone, states, tune)
-            personal = evaluate(self.problem, part, x, home, self.x_star)
-        self.scores = {"global": shared, "personal": personal}
+            own = examine(self.problem, part, x, home, self.x_star)
+        self.examined = {"global": common, "personal": own}
+        owners, n = self.problem.parts[part].owners, self.problem.n
+        shared, personal = (one.per_client(owners, n) for one in (common, own))
         return {
             f"{part}_loss": over_examples(personal.loss, personal),
             f"{part}_personal": over_examples(personal.score, personal),

@@ -16,7 +16,7 @@ from jax import Array
 
 from scafflix import algorithm, theory
 from scafflix.core.compilation import SIMPLE_LOOPS
-from scafflix.core.vector import Vector
+from scafflix.core.vector import Vector, choose
 from scafflix.methods.method import Client, Local, Method, Points, Turn
 from scafflix.personalization.flix import Optimum
 from scafflix.problems.losses import Losses
@@ -38,7 +38,6 @@ class Carry(NamedTuple):
 
     local: Local  # what the clients iterate on, x_i^t
     states: Any  # private states of the clients, such as h_i
-    memory: Any  # what gradients remember: of each point that the clients ask about
     server: Any
     iteration: Array  # t
     round: Array  # communications so far
@@ -55,17 +54,12 @@ def clients_of(runs: Runs, losses: Losses, x_star: Array) -> Client:
     return Client(runs.alpha, runs.method.gamma, Vector(x_star), losses.counts, everybody)
 
 
-def lyapunov(run: Runs, clients: Client, x: Vector, states: Any) -> Array:
+def lyapunov(method: Method, optimum: Optimum, clients: Client, x: Vector, states: Any) -> Array:
     """Psi of one run."""
-    h = jax.vmap(run.method.controls)(clients, states)
+    h = jax.vmap(method.controls)(clients, states)
+    controls = None if h is None else h.tree
     return theory.lyapunov(
-        run.alpha,
-        run.method.gamma,
-        run.method.p,
-        x.tree,
-        None if h is None else h.tree,
-        run.optimum.x,
-        run.optimum.h,
+        clients.alpha, clients.gamma, method.p, x.tree, controls, optimum.x, optimum.h
     )
 
 
@@ -84,14 +78,9 @@ def start(losses: Losses, x_star: Array, runs: Runs, x0: Array, h0: Array) -> Ca
         server, states = _init(run, clients, x0, h0)
         local = jax.vmap(method.begin, (0, 0, None))(clients, states, method.broadcast(server))
         zero = jnp.zeros((), int)
-        return Carry(local, states, (), server, zero, zero, zero)
+        return Carry(local, states, server, zero, zero, zero)
 
-    clients = clients_of(runs, losses, x_star)
-    carry = jax.vmap(one, (0, EACH, 0))(runs, clients, h0)
-    points, _ = _points(jax.vmap(_asks, (0, EACH, 0))(runs, clients, carry))
-    return carry._replace(
-        memory=tuple(runs.method.gradient.remember(losses, x.tree) for x in points)
-    )
+    return jax.vmap(one, (0, EACH, 0))(runs, clients_of(runs, losses, x_star), h0)
 
 
 @jax.jit
@@ -102,7 +91,7 @@ def start_psi(
 
     def one(run: Runs, clients: Client, h0: Array) -> Array:
         server, states = _init(run, clients, x0, h0)
-        return lyapunov(run, clients, server.x, states)
+        return lyapunov(run.method, run.optimum, clients, server.x, states)
 
     return [
         jax.vmap(one, (0, EACH, 0))(runs, clients_of(runs, losses, x_star), controls)
@@ -114,11 +103,6 @@ def _asks(run: Runs, clients: Client, carry: Carry) -> Points:
     """Line 7 at all clients of one run."""
     sent = run.method.broadcast(carry.server)
     return jax.vmap(run.method.asks, (0, 0, None, 0))(clients, carry.states, sent, carry.local)
-
-
-def _points(asked: Points) -> tuple[list[Vector], Any]:
-    """The points that are asked about, one by one, and how they belong together."""
-    return jax.tree.flatten(asked, is_leaf=lambda point: isinstance(point, Vector))
 
 
 def _local_step(
@@ -133,8 +117,8 @@ def _local_step(
         return local
     if method.stop is not None:
         last = jax.vmap(method.stop, (0, 0, None, 0, 0))(*one)
-        local = _choose(number + 1 == own, last, local)
-    return _choose(number < own, local, carry.local)
+        local = choose(number + 1 == own, last, local)
+    return choose(number < own, local, carry.local)
 
 
 def _communicate(
@@ -170,7 +154,7 @@ def _communicate(
     states = jax.vmap(commit)(clients, places, carry.states, local, own)  # line 13
     local = jax.vmap(method.begin, (0, 0, None))(clients, states, after)
     following = (server, carry.iteration + 1, carry.round + 1, next_steps)
-    return Carry(local, states, carry.memory, *following)
+    return Carry(local, states, *following)
 
 
 def client_keys(key: Array, round: Array, numbers: Array, step: Array) -> Array:
@@ -179,16 +163,6 @@ def client_keys(key: Array, round: Array, numbers: Array, step: Array) -> Array:
     return jax.vmap(lambda number: jax.random.fold_in(jax.random.fold_in(key, number), step))(
         numbers
     )
-
-
-def _choose(condition: Array, yes: Any, no: Any) -> Any:
-    """Entry by entry of the leading axes that the condition has."""
-
-    def pick(a: Array, b: Array) -> Array:
-        shape = condition.shape + (1,) * (a.ndim - condition.ndim)
-        return jnp.where(condition.reshape(shape), a, b)
-
-    return jax.tree.map(pick, yes, no)
 
 
 @partial(jax.jit, donate_argnames="carry", compiler_options=SIMPLE_LOOPS)
@@ -210,7 +184,7 @@ def advance(
     number, capacity = steps.shape
     everyone = jnp.arange(number)
     clients = clients_of(runs, losses, x_star)
-    measure = jax.vmap(lyapunov, (0, EACH, 0, 0))
+    measure = jax.vmap(lyapunov, (0, 0, EACH, 0, 0))
 
     def iterate(state: tuple[Carry, Array, Array]) -> tuple[Carry, Array, Array]:
         carry, models, psis = state
@@ -218,13 +192,7 @@ def advance(
         K = steps.at[everyone, slot].get(mode="clip")
         keys = jax.vmap(client_keys)(runs.keys, carry.round, runs.numbers, K - carry.left)
         asked = jax.vmap(_asks, (0, EACH, 0))(runs, clients, carry)  # line 7
-        points, form = _points(asked)
-        estimate = runs.method.gradient.estimate
-        found = [  # line 8: several points on the same sample
-            estimate(losses, x.tree, keys, memory)
-            for x, memory in zip(points, carry.memory, strict=True)
-        ]
-        g = jax.tree.unflatten(form, [Vector(slope) for slope, _ in found])
+        g = runs.method.gradient.answer(losses, asked, keys)  # line 8: all points on one sample
         stops = None if own is None else own.at[everyone, slot].get(mode="clip")
         local = jax.vmap(_local_step, (0, EACH, 0, 0, 0, 0))(  # line 9
             runs, clients, carry, g, stops, K - carry.left
@@ -232,13 +200,9 @@ def advance(
         mine = jnp.broadcast_to(K[:, None], runs.alpha.shape)
         mine = mine if stops is None else jnp.minimum(mine, stops)
         running = carry.round < stop
-        computing = running[:, None] & ((K - carry.left)[:, None] < mine)
         talks = running & (carry.left == 1)  # line 10
-        carry = carry._replace(
-            memory=_choose(computing, tuple(kept for _, kept in found), carry.memory)
-        )
         stepped = carry._replace(
-            local=_choose(running, local, carry.local),  # line 15
+            local=choose(running, local, carry.local),  # line 15
             iteration=carry.iteration + running,
             left=carry.left - running,
         )
@@ -248,8 +212,8 @@ def advance(
             spoken = jax.vmap(_communicate, (0, EACH, 0, 0, 0, 0, 0))(
                 runs, clients, carry, local, K, mine, next_steps
             )
-            psi = measure(runs, clients, spoken.server.x, spoken.states)
-            return _choose(talks, spoken, stepped), psi
+            psi = measure(runs.method, runs.optimum, clients, spoken.server.x, spoken.states)
+            return choose(talks, spoken, stepped), psi
 
         after, psi = jax.lax.cond(jnp.any(talks), communicate, lambda: (stepped, jnp.zeros(number)))
         # a run that did not communicate writes beyond the end, that is nowhere
@@ -257,7 +221,7 @@ def advance(
         models = models.at[place].set(after.server.x.tree, mode="drop")
         return after, models, psis.at[place].set(psi, mode="drop")
 
-    before = measure(runs, clients, carry.server.x, carry.states)
+    before = measure(runs.method, runs.optimum, clients, carry.server.x, carry.states)
     models = jnp.zeros((number, capacity + 1, *x_star.shape[1:])).at[:, 0].set(carry.server.x.tree)
     psis = jnp.zeros((number, capacity + 1)).at[:, 0].set(before)
     return jax.lax.while_loop(

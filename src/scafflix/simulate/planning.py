@@ -144,7 +144,7 @@ def _by_theory(
         return person.mix(optimum.x)
 
     if isinstance(gradient, Reduced):
-        gradient = gradient.planned(problem.federation.train.counts)
+        gradient = replace(gradient, counts=problem.federation.train.counts)
     A, C = gradient.expected_smoothness(problem, problem.constants, x_optimal)
     return theory.advise(person.alpha, problem.constants, gradient, A, C, epsilon)
 

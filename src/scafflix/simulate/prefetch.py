@@ -27,7 +27,7 @@ class Ahead:
         self._stores, self._states = stores, states  # what rounds read, what they write
         self._pool = ThreadPoolExecutor(1) if jax.process_count() == 1 else None
         self._reading: tuple[Clients, Future[list[Rows]]] | None = None
-        self._left: tuple[Clients, Array] | None = None
+        self._left: tuple[Clients, Array | Rows] | None = None
         self._writing: Future[None] | None = None
         self._buffers: deque[list[Rows]] = deque()
 
@@ -51,7 +51,7 @@ class Ahead:
                 found[place][here] = np.asarray(rows)[there]
         return found
 
-    def put(self, clients: Clients, rows: Array) -> None:
+    def put(self, clients: Clients, rows: Array | Rows) -> None:
         """Write the rows of a cohort; those behind its last client only filled up a device."""
         if self._pool is None:
             self._write(clients, rows)
@@ -80,7 +80,7 @@ class Ahead:
         buffers = zip(self._stores, self._buffers[0], strict=True)
         return [store.read_rows(clients, buffer) for store, buffer in buffers]
 
-    def _write(self, clients: Clients, rows: Array) -> None:
+    def _write(self, clients: Clients, rows: Array | Rows) -> None:
         assert self._states is not None
         for place, some in pieces(rows):
             mine = clients[place]

@@ -21,17 +21,19 @@ from scafflix.core.versions import versions
 from scafflix.data import Federation
 from scafflix.gradients import Exact
 from scafflix.methods.method import Method
+from scafflix.models.calibration import forecasts
 from scafflix.models.network import Network, Params
+from scafflix.models.pytorch import TorchNetwork
 from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization
 from scafflix.personalization.rules.choosing import Choice, choose
 from scafflix.personalization.rules.validation import mixed_by
-from scafflix.problems.evaluation import ALONE, Scores, evaluate, over_examples
+from scafflix.problems.evaluation import ALONE, Examined, Scores, examine, over_examples
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
 from scafflix.record import Record
 from scafflix.simulate.taken_home import End, mixtures, models_of, named
-from scafflix.simulate.taking_part import gained
+from scafflix.simulate.taking_part import PARTS, Look, gain_errors, worth
 
 KINDS = ("local", "global", "personal")
 KEEP = ("personal", "global", "none")
@@ -67,9 +69,8 @@ class Outcome(NamedTuple):
     message_bits: tuple[int, int]  # that a client sends and receives in a communication
     first_messages: int  # communications of all clients before the first round
     timing: dict[str, float]
-    scores: Mapping[str, Scores] = MappingProxyType(
-        {}
-    )  # of a network's models on the part looked at
+    # what a network's models made of the part looked at
+    examined: Mapping[str, Examined] = MappingProxyType({})
     divergence: Divergence | None = None
 
 
@@ -102,30 +103,35 @@ def record(problem: Problem, member: Run, outcome: Outcome, wanted: Wanted) -> R
     if chosen is not None:
         clients |= {"alpha": chosen.alpha, "alpha_note": chosen.note, "expected_gain": chosen.gain}
     models: dict[str, Any] = {}
+    look = None
     if problem.linear:
         models = _models_of(problem, member, outcome, chosen)
         if wanted.scores:
             clients |= linear_scores(problem, models, wanted.part)
+            look = linear_look(problem, models, wanted.part)
     elif wanted.keep == "personal":
         models = _models_of(problem, member, outcome, chosen)
     elif wanted.keep == "global":
         models = {"global": outcome.x}
     if not problem.linear:
-        found = _network_scores(problem, member, outcome, chosen, wanted.part)
+        look = _network_look(problem, member, outcome, chosen, wanted.part)
+        found = {k: one.per_client(look.owners, problem.n) for k, one in look.kinds.items()}
         for kind, values in found.items():
             clients[f"{wanted.part}_{kind}"] = values.score
             clients[f"{wanted.part}_loss_{kind}"] = values.loss
         summary["scores"] = {wanted.part: {k: distribution(v) for k, v in found.items()}}
-    summary |= {"alpha": _of_alpha(member, chosen), "taking_part": gained(clients)}
+    clients |= gain_errors(problem.n, look)
+    summary |= {"alpha": _of_alpha(member, chosen)}
+    summary |= worth(clients, look, problem.network.metric, member.seed)
     kept = {"personal": KINDS, "global": ("global",), "none": ()}[wanted.keep]
     arrays: Columns = {}
     for kind in kept:
         arrays |= named(kind, models[kind]) if kind in models else {}
     curves = {} if chosen is None else chosen.curves
     asked = _asked(problem, member, outcome, metrics)
-    scaling = problem.federation.scaling
-    features = {} if scaling is None else scaling._asdict()
-    return Record(asked, summary, metrics, clients, arrays, curves, features)
+    return Record(
+        asked, summary, metrics, clients, arrays, curves, problem.federation.preprocessing
+    )
 
 
 def _chosen(problem: Problem, member: Run, outcome: Outcome) -> Choice | None:
@@ -241,7 +247,7 @@ def _certificate(
     return theory.certify(psi, bound, share * floor, exact), None
 
 
-def _why_not(network: Network) -> str:
+def _why_not(network: Network | TorchNetwork) -> str:
     if network.linear_model:
         return (
             f"The optimum of a network is not computed; this one is the linear model "
@@ -271,8 +277,6 @@ def _summary(
             ),
             "local_optima_grad_norm": person.quality["local_grad_norm"].max(),
             "optimum_grad_norm": outcome.optimum and float(outcome.optimum.gradient_norm),
-            "classes": list(problem.targets.classes),
-            "features": list(problem.federation.names),
         }
     return {
         "method": method.name,
@@ -295,8 +299,10 @@ def _summary(
         **known,
         **outcome.timing,
         "metric": problem.network.metric,
+        "classes": list(problem.class_names),
+        "label_kind": label_kind(problem.federation),
         "local_optima": None if problem.linear else _local(person),
-        "versions": versions(),
+        "versions": versions() if problem.torch is None else versions() | problem.torch.versions,
     }
 
 
@@ -340,6 +346,13 @@ def _clients(problem: Problem, member: Run) -> Columns:
     return {**table, **person.quality}
 
 
+def label_kind(federation: Federation) -> str:
+    """What labels are, so that answers can be the same."""
+    return {"U": "text", "b": "boolean", "f": "real"}.get(
+        federation.train.labels.dtype.kind, "integer"
+    )
+
+
 def example_counts(federation: Federation) -> dict[str, NDArray[np.int64]]:
     """How many examples each client has in each part."""
     none = np.zeros(len(federation.clients), np.int64)
@@ -355,7 +368,7 @@ def linear_scores(problem: Problem, models: dict[str, Any], part: str) -> Column
     looked_at = {"train": problem.losses, **problem.held_out}
     if part != "test":
         looked_at.pop("test", None)
-    points = np.stack([np.broadcast_to(models[k], models["local"].shape) for k in KINDS])
+    points = _points(models)
     table: Columns = {}
     for name, losses in looked_at.items():
         scores, means = map(np.asarray, _scores(losses, points))
@@ -364,27 +377,54 @@ def linear_scores(problem: Problem, models: dict[str, Any], part: str) -> Column
     return table
 
 
+@in_float64
+def linear_look(problem: Problem, models: dict[str, Any], part: str) -> Look | None:
+    """What every kind of model makes of the clients' held-out examples; None where none are."""
+    seen = [name for name in PARTS if name in problem.held_out and part in ("test", name)]
+    if not seen:
+        return None
+    losses = problem.held_out[seen[0]]
+    (real,) = np.nonzero(np.asarray(losses.weight))
+    loss, score, bins = map(np.asarray, _examined(losses, _points(models)))
+    entries = np.ones(len(real))
+    kinds = {
+        kind: Examined(loss[k, real], score[k, real], entries, bins[k])
+        for k, kind in enumerate(KINDS)
+    }
+    owners = np.asarray(losses.owner)[real]
+    return Look(seen[0], owners, kinds, forecasts(problem.class_names))
+
+
+def _points(models: dict[str, Any]) -> NDArray[Any]:
+    """A model of each kind for every client, `[kinds, clients, *shape]`."""
+    return np.stack([np.broadcast_to(models[kind], models["local"].shape) for kind in KINDS])
+
+
+@jax.jit
+def _examined(losses: Losses, points: Array) -> tuple[Array, Array, Array]:
+    return losses.examined(points)
+
+
 @jax.jit
 def _scores(losses: Losses, points: Array) -> tuple[Array, Array]:
     return losses.scores(points), losses.mean_losses(points)
 
 
-def _network_scores(
+def _network_look(
     problem: Problem, member: Run, outcome: Outcome, chosen: Choice | None, part: str
-) -> Mapping[str, Scores]:
+) -> Look:
     """The local models beside the global and the personal ones."""
-    person = member.person
-    if not isinstance(person.x_star, Store):
-        return outcome.scores
-    # the same for every run with these local optima
-    known: dict[str, Scores] = person.x_star.known
-    if part not in known:
-        known[part] = evaluate(problem, part, outcome.x, ALONE, person.x_star)
-    made = {"local": known[part], **outcome.scores}
-    if chosen is not None:
-        home = mixed_by(chosen.alpha)
-        made["personal"] = evaluate(problem, part, outcome.x, home, person.x_star)
-    return made
+    person, kinds = member.person, dict(outcome.examined)
+    if isinstance(person.x_star, Store):
+        # the same for every run with these local optima
+        known: dict[str, Examined] = person.x_star.known
+        if part not in known:
+            known[part] = examine(problem, part, outcome.x, ALONE, person.x_star)
+        kinds = {"local": known[part], **kinds}
+        if chosen is not None:
+            home = mixed_by(chosen.alpha)
+            kinds["personal"] = examine(problem, part, outcome.x, home, person.x_star)
+    return Look(part, problem.parts[part].owners, kinds, forecasts(problem.class_names))
 
 
 def distribution(scores: Scores) -> dict[str, float]:

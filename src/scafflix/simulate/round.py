@@ -7,21 +7,25 @@ another through K local steps, K being known only when the round begins.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
+from numpy.typing import NDArray
 
 from scafflix import algorithm
+from scafflix.core import streams
 from scafflix.core.layout import Layout
-from scafflix.core.sharing import CLIENTS, side_by_side
-from scafflix.core.vector import Vector
-from scafflix.gradients import Gradient, Minibatch
+from scafflix.core.sharing import CLIENTS, replicate, side_by_side, spread
+from scafflix.core.streams import Stream
+from scafflix.core.vector import Vector, choose
+from scafflix.gradients import Gradient, Minibatch, Query, Reduced, points_of, renewal_draw
 from scafflix.methods.method import Client, Local, Method, Points, Turn
-from scafflix.models.network import Network
+from scafflix.models.network import Network, Params
 from scafflix.problems.problem import Problem
 from scafflix.problems.rows import (
     Numbers,
@@ -59,26 +63,52 @@ class Slopes(NamedTuple):
 
     network: Network
     l2: float
-    batch: int  # examples of a stochastic gradient
-    full: bool  # all examples instead: `batch` is then the most that a client has
+    batch: int | None  # examples of a stochastic gradient; None: all
+    most: int  # examples that a client has
+    remembers: bool  # whether clients ask with what they remember
 
     @classmethod
     def of(cls, problem: Problem, gradient: Gradient) -> Slopes:
-        if isinstance(gradient, Minibatch):
-            return cls(problem.network, problem.l2, gradient.size, False)
-        return cls(problem.network, problem.l2, int(problem.train.counts.max()), True)
+        batch = gradient.size if isinstance(gradient, Minibatch | Reduced) else None
+        most, remembers = int(problem.train.counts.max()), isinstance(gradient, Reduced)
+        return cls(problem.in_jax, problem.l2, batch, most, remembers)
 
-    def at(self, rows: Rows, spans: Spans, key: Array, points: Points) -> tuple[Points, Array]:
+    def at(
+        self, rows: Rows, spans: Spans, key: Array, asked: Points | Query
+    ) -> tuple[Points | Query, Array]:
         """Line 8: gradients at one or several points on one sample, and its loss at the first."""
-        if self.full:
-            batch = first_rows(rows, *spans, self.batch)
+        if self.batch is None:
+            sample = first_rows(rows, *spans, self.most)
         else:
-            batch = batch_rows(rows, *spans, self.batch, key)
-        slope = jax.value_and_grad(partial(objective, self.network, self.l2), has_aux=True)
-        asked, form = jax.tree.flatten(points, is_leaf=lambda point: isinstance(point, Vector))
-        found = [slope(point.tree, *batch) for point in asked]
-        (_, value), _ = found[0]
-        return jax.tree.unflatten(form, [Vector(g) for _, g in found]), value
+            sample = batch_rows(rows, *spans, self.batch, key)
+        value = partial(objective, self.network, self.l2)
+        slope, losses = jax.value_and_grad(value, has_aux=True), []
+
+        def batch(point: Vector) -> Vector:
+            (_, loss), g = slope(point.tree, *sample)
+            losses.append(loss)
+            return Vector(g)
+
+        def full(point: Vector, where: Array) -> Vector:
+            def whole() -> Any:
+                return jax.grad(value, has_aux=True)(
+                    point.tree, *first_rows(rows, *spans, self.most)
+                )[0]
+
+            return Vector(jax.lax.cond(where, whole, lambda: point.tree))
+
+        assert isinstance(asked, Query) == self.remembers
+        if isinstance(asked, Query):
+            answer = asked.answer(batch, full, renewal_draw(key), choose)
+            return answer, losses[0]
+        points, form = points_of(asked)
+        found = [batch(point) for point in points]
+        return jax.tree.unflatten(form, found), losses[0]
+
+    def side_by_side(self, size: int) -> int | None:
+        """How many clients take their steps together; not where each needs its gradient over all
+        examples only now and then, which all would then compute in every step."""
+        return None if self.remembers else side_by_side(size)
 
 
 class Settings(NamedTuple):
@@ -90,6 +120,17 @@ class Settings(NamedTuple):
     cohort: int  # clients of a round
 
 
+class Asked(NamedTuple):
+    """A round that is to be played."""
+
+    cohort: Cohort
+    x_star: NDArray[Any] | None  # a row for each client, as the store keeps it
+    states: NDArray[Any]  # the same
+    steps: int  # K
+    share: float  # of the cohort among the clients that take part
+    number: int  # of the round
+
+
 class Played(NamedTuple):
     """What a round leaves."""
 
@@ -97,6 +138,59 @@ class Played(NamedTuple):
     states: Any  # of the cohort, a row each
     loss: Any  # [tau], mean loss of each client's batches
     finite: Any  # whether every number of the model is
+
+
+class Rounds(Protocol):
+    """How the rounds of a cohort are computed; all around them is the same."""
+
+    together: int  # clients come in multiples of it, the last ones only to fill up
+
+    def begin(self, x0: Params) -> State:
+        """The server's first state, where rounds compute."""
+
+    def placed(self, server: State) -> State:
+        """A server's state of a checkpoint, in the form of the first, where rounds compute."""
+
+    def kept(self, tree: Any) -> Any:
+        """A tree as rounds leave it, in NumPy arrays."""
+
+    def play(self, asked: Asked, server: State) -> Played:
+        """K local steps at every client of the cohort and one communication: lines 6 to 16."""
+
+
+class Compiled:
+    """Rounds in JAX."""
+
+    def __init__(
+        self, problem: Problem, method: Method, state: Any, cohort: int, seed: int
+    ) -> None:
+        self.problem, self.method, self.together = problem, method, problem.mesh.size
+        slopes = Slopes.of(problem, method.gradient)
+        self.settings = Settings(slopes, problem.mesh, Layout.of(state), cohort)
+        purposes = (Stream.GRADIENT, Stream.COMPRESSION)
+        self.keys = Keys(*(streams.key(seed, purpose) for purpose in purposes))
+
+    def begin(self, x0: Params) -> State:
+        return self.placed(self.method.init_server(Vector(x0)))
+
+    def placed(self, server: State) -> State:
+        return replicate(self.problem.mesh, server)
+
+    def kept(self, tree: Any) -> Any:
+        return jax.tree.map(np.asarray, tree)
+
+    def play(self, asked: Asked, server: State) -> Played:
+        mesh, kind = self.problem.mesh, self.problem.dtype.type
+        return play(
+            self.settings,
+            self.problem.train.rows,
+            self.method,
+            *spread(mesh, (asked.cohort, asked.x_star, asked.states)),
+            server,
+            kind(asked.steps),
+            kind(asked.share),
+            Keys(*(jax.random.fold_in(key, asked.number) for key in self.keys)),
+        )
 
 
 @partial(jax.jit, static_argnames="settings")
@@ -112,12 +206,7 @@ def play(
     share: Array,
     keys: Keys,
 ) -> Played:
-    """K local steps at every client of the cohort and one communication: lines 6 to 16.
-
-    `x_star` and `states` have a row for each client, as the store keeps them; `steps` is K, and
-    `share` that of the cohort among the clients that take part. It is a round of `algorithm.run`,
-    and tested to be.
-    """
+    """The round as a program. It is a round of `algorithm.run`, and tested to be."""
     each, common = P(CLIENTS), P()
 
     @partial(
@@ -156,7 +245,7 @@ def play(
         def with_star(client: Client, row: Array | None) -> Client:
             return client if row is None else client._replace(x_star=Vector(point.tree(row)))
 
-        together = side_by_side(point.size)
+        together = settings.slopes.side_by_side(point.size)
         local, loss = jax.lax.map(train, (cohort, x_star, states), batch_size=together)
         remembered, clients = settings.state.tree(states), with_star(cohort.client, x_star)
 

@@ -28,7 +28,8 @@ from scafflix.core.precision import in_float64, precision
 from scafflix.core.progress import Progress, Standing
 from scafflix.core.types import Floats
 from scafflix.core.vector import names_of
-from scafflix.methods.method import Method, fitted
+from scafflix.methods.method import Method
+from scafflix.methods.remembering import ready
 from scafflix.models.network import Params
 from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization, check_person
@@ -50,6 +51,7 @@ from scafflix.simulate.schedule import (
 )
 
 EPSILON = 1e-6  # the Psi for which rounds are predicted unless a target is given
+LONGEST_WAIT = 4  # times the shortest of the rounds that runs make side by side
 
 
 def run(
@@ -112,7 +114,7 @@ def sweep(
     for member in runs:
         check_method(problem, member.person, member.method)
     names = names_of(problem.template)
-    runs = [member._replace(method=fitted(member.method, names)) for member in runs]
+    runs = [member._replace(method=ready(member.method, names)) for member in runs]
     asked = {"rounds": rounds, "epsilon": epsilon, "scores": scores, "part": part}
     wanted = Wanted(epsilon or EPSILON, scores, part, keep)
     sampled = cohort is not None and any(cohort != len(one.person.active) for one in runs)
@@ -247,7 +249,7 @@ def _rounds(
             message_bits=message_bits(method, problem.template, size),
             first_messages=0,
             timing=trained.timing,
-            scores=trained.scores,
+            examined=trained.examined,
             divergence=trained.divergence,
         )
 
@@ -291,6 +293,8 @@ def models_by_round(
     method of a linear model, in which all clients take part."""
     for member in runs:
         check_method(problem, member.person, member.method)
+    names = names_of(problem.template)
+    runs = [member._replace(method=ready(member.method, names)) for member in runs]
     solved = _solve(problem, runs)
     solutions = [solved[index] for index in range(len(runs))]
     x0, controls = start_point(start, problem), start_controls(h0, problem)
@@ -313,11 +317,17 @@ def _solve(problem: Problem, runs: Sequence[Run]) -> dict[int, Optimum]:
 
 
 def _groups(runs: Sequence[Run]) -> list[list[int]]:
-    """Runs that can share a program: the same kind of method, clients and local optima."""
-    groups: dict[Any, list[int]] = defaultdict(list)
-    for index, member in enumerate(runs):
-        groups[jax.tree.structure(member.method), _shared(member.person)].append(index)
-    return list(groups.values())
+    """Runs that can share a program: the same kind of method, clients and local optima; without
+    those whose rounds are far longer, for which the others would wait."""
+    groups: dict[Any, list[list[int]]] = defaultdict(list)
+    length = [1 / float(member.method.p) for member in runs]  # local steps a round
+    for index in sorted(range(len(runs)), key=length.__getitem__):
+        member = runs[index]
+        alike = groups[jax.tree.structure(member.method), _shared(member.person)]
+        if not alike or length[index] > LONGEST_WAIT * length[alike[-1][0]]:
+            alike.append([])
+        alike[-1].append(index)
+    return [sorted(group) for alike in groups.values() for group in alike]
 
 
 def _shared(person: Personalization) -> Any:

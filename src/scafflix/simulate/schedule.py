@@ -65,12 +65,7 @@ def check_schedule(
 
 def check_sampled(gradient: Gradient, h0: object) -> None:
     """Refuse what rounds of some of the clients, and networks, do not do."""
-    if isinstance(gradient, Reduced):
-        raise ScafflixError(
-            "Gradients of reduced variance have a memory at each client, and are for rounds of all "
-            "clients of a linear model; leave out reduced."
-        )
-    if not isinstance(gradient, Exact | Minibatch):
+    if not isinstance(gradient, Exact | Minibatch | Reduced):
         raise ScafflixError(
             "Rounds of sampled clients take minibatch or exact gradients, without added noise."
         )

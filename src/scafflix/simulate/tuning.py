@@ -17,9 +17,10 @@ from jax.sharding import Mesh
 
 from scafflix.core import streams
 from scafflix.core.layout import Layout
-from scafflix.core.sharing import for_each, gather, side_by_side, spread
+from scafflix.core.sharing import for_each, gather, spread
 from scafflix.core.streams import Stream
 from scafflix.core.vector import Vector
+from scafflix.gradients import answer_of, nothing_of, query_of
 from scafflix.methods.method import Client, Method, State
 from scafflix.models.network import Params
 from scafflix.problems.losses import Losses
@@ -48,6 +49,10 @@ def tuned(problem: Problem, method: Method, x: Params, some: Some, seed: int, ro
     method = jax.tree.map(problem.dtype.type, replace(method, gamma=None, limit=None))
     if problem.linear:
         return _all_at_once(problem.losses, method, Vector(x), some, key, np.int32(round)).tree
+    if problem.torch is not None:
+        from scafflix.simulate.torch_round import tuned_in_torch
+
+        return tuned_in_torch(problem.torch, method, x, some, seed, round)
     mesh, count = problem.mesh, len(some.number)
     some = some._replace(spans=problem.train.spans(np.asarray(some.number)))
     # the first client again to fill up the devices
@@ -66,17 +71,20 @@ def _all_at_once(
     tune, count = method.tune, len(some.number)
     assert tune is not None
 
-    def home(points: Vector) -> Array:
-        return jax.vmap(method.personal)(some.client, some.state, points).tree[None]
+    def home(points: Vector) -> Vector:
+        return jax.vmap(method.personal)(some.client, some.state, points)
 
     def step(number: Array, carry: tuple[Vector, Any]) -> tuple[Vector, Any]:
         points, memory = carry
         keys = client_keys(key, round, jnp.asarray(some.number), number)
-        g, memory = method.gradient.estimate(losses, home(points), keys[None], memory)
-        return jax.vmap(tune)(some.client, some.state, points, Vector(g[0])), memory
+        asked = jax.vmap(partial(query_of, method.gradient))(some.client, home(points), memory)
+        one_run = jax.tree.map(lambda leaf: leaf[None], asked)
+        answer = method.gradient.answer(losses, one_run, keys[None])
+        g, memory = answer_of(jax.tree.map(lambda leaf: leaf[0], answer))
+        return jax.vmap(tune)(some.client, some.state, points, g), memory
 
     first = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), x)
-    memory = method.gradient.remember(losses, home(first))
+    memory = jax.vmap(partial(nothing_of, method.gradient))(home(first))
     return jax.lax.fori_loop(0, _steps(method), step, (first, memory))[0]
 
 
@@ -93,17 +101,23 @@ def _one_by_one(
         assert spans is not None
         key = jax.random.fold_in(key, mine.number)
 
-        def step(number: Array, point: Vector) -> Vector:
-            home = method.personal(mine.client, mine.state, point)
-            g, _ = slopes.at(rows, spans, jax.random.fold_in(key, number), home)
-            following: Vector = tune(mine.client, mine.state, point, g)
-            return following
+        def home(point: Vector) -> Vector:
+            made: Vector = method.personal(mine.client, mine.state, point)
+            return made
+
+        def step(number: Array, carry: tuple[Vector, Any]) -> tuple[Vector, Any]:
+            point, memory = carry
+            asked = query_of(method.gradient, mine.client, home(point), memory)
+            answer, _ = slopes.at(rows, spans, jax.random.fold_in(key, number), asked)
+            g, memory = answer_of(answer)
+            return tune(mine.client, mine.state, point, g), memory
 
         # one that does not take part has x_i*, and nothing to tune
         steps = _steps(method) * (mine.client.alpha > 0)
-        return jax.lax.fori_loop(0, steps, step, Vector(x)).tree
+        first = Vector(x), nothing_of(method.gradient, home(Vector(x)))
+        return jax.lax.fori_loop(0, steps, step, first)[0].tree
 
-    together = side_by_side(Layout.of(x).size)
+    together = slopes.side_by_side(Layout.of(x).size)
     return for_each(mesh, one, (rows, method, x, key), some, together)
 
 

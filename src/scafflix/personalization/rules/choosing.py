@@ -51,13 +51,15 @@ class Choice(NamedTuple):
     alpha: Floats  # [clients]
     gain: Floats  # [clients], of the loss: what alpha_i is expected to save, against alpha = 0
     own: Floats  # [clients, alphas], each client's own curve; NaN of one that knows nothing
+    error: Floats | None  # [clients, alphas], the standard error of its own, counted from alpha = 0
     expected: Floats  # [clients, alphas], the curve that it went by, counted from alpha = 0
     note: NDArray[np.str_]  # [clients], where something was missing: what, and what was done
 
     @property
     def curves(self) -> dict[str, Floats]:
         """The curves, and at which alpha their points are."""
-        return {"alpha": GRID, "own": self.own, "expected": self.expected}
+        error = {} if self.error is None else {"error": self.error}
+        return {"alpha": GRID, "own": self.own, **error, "expected": self.expected}
 
 
 def consults(name: str) -> bool:
@@ -94,7 +96,11 @@ def fits(problem: Problem) -> bool:
 
 def choose(problem: Problem, word: str, x_star: Any, x: Any) -> Choice:
     """alpha_i of every client for the mixture of its x_i* with this x."""
-    rule = rule_for(word, problem)
+    return chosen_by(rule_for(word, problem), problem, x_star, x)
+
+
+def chosen_by(rule: Rule, problem: Problem, x_star: Any, x: Any) -> Choice:
+    """The same by a rule that serves the problem."""
     evidence, note = weighed(problem, rule, rule.evidence(problem, x_star, x))
     _warn(problem, rule, note)
     return choice(rule.name, evidence, rule.decide(evidence, blending.told(evidence)), note)
@@ -120,7 +126,7 @@ def choice(rule: str, evidence: Evidence, made: Decision, note: NDArray[np.str_]
     expected = made.curves - made.curves[:, :1]
     at = [np.interp(a, GRID, curve) for a, curve in zip(made.alpha, expected, strict=True)]
     gain = np.where(made.alpha > 0, -np.array(at), 0.0)
-    return Choice(rule, made.alpha, gain, evidence.curves, expected, note)
+    return Choice(rule, made.alpha, gain, evidence.curves, evidence.error, expected, note)
 
 
 def _one_class(problem: Problem) -> NDArray[np.bool_]:

@@ -1,7 +1,8 @@
 """What a rule for alpha is: what each client knows of its segment, and what is made of it.
 
 A client judges the points alpha x + (1 - alpha) x_i* from its own data, x and x_i* alone. What it
-would tell others is its curve: the loss that it expects at each alpha of the grid.
+would tell others is its curve: the loss that it expects at each alpha of the grid. How sure it can
+be of the curve, its examples tell too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class Evidence(NamedTuple):
 
     curves: Floats  # [clients, alphas], the loss expected at each alpha; NaN of one who knows none
     weight: Floats  # [clients], the examples that it rests on
+    # [clients, alphas], the standard error of what an alpha costs beyond alpha = 0
+    error: Floats | None = None
     alpha: Floats | None = None  # [clients], where a formula gives the least point directly
 
     @property
@@ -31,11 +34,34 @@ class Evidence(NamedTuple):
         return np.asarray(np.isfinite(self.curves).all(axis=1))
 
 
-class Told(NamedTuple):
-    """What the clients that know something tell all."""
+def evidence_of(
+    losses: Floats, owners: NDArray[np.int64], clients: int, entries: Floats | None = None
+) -> Evidence:
+    """The mean loss of each client over its examples, and the error of that mean, from the loss of
+    each example at every alpha `[examples, alphas]`. An example may be the sum of several entries:
+    then the mean is over these, but examples are what is independent."""
+    entries = np.ones(len(losses)) if entries is None else entries
+    counts = np.bincount(owners, minlength=clients).astype(float)
+    total = np.bincount(owners, entries, minlength=clients)[:, None]
 
-    curve: Floats  # [alphas], the mean of their curves, each counted from alpha = 0
-    scarcity: float  # the mean of 1/n_i
+    def summed(values: Floats) -> Floats:
+        sums = np.zeros((clients, losses.shape[1]))
+        np.add.at(sums, owners, values)
+        return sums
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        curves, apart = summed(losses) / total, losses - losses[:, :1]
+        rest = apart - (summed(apart) / total)[owners] * entries[:, None]
+        variance = summed(rest**2) * (counts / (counts - 1))[:, None] / total**2
+    error = np.where(counts[:, None] > 1, np.sqrt(variance), np.inf)  # one example tells of none
+    return Evidence(curves, counts, error)
+
+
+class Told(NamedTuple):
+    """What the clients that know something tell all, as means over all their examples."""
+
+    curve: Floats  # [alphas], what each alpha costs beyond alpha = 0
+    scarcity: float  # the mean of 1/n_i: clients over examples
 
 
 class Decision(NamedTuple):

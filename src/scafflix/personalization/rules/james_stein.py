@@ -43,7 +43,7 @@ def evidence(problem: Problem, x_star: Floats, x: Floats) -> Evidence:
         alpha = np.where(D > V, V / D, 1.0)
     several = n > 1
     found = np.where(several[:, None], found, np.nan)
-    return Evidence(found, n.astype(float), np.where(several, alpha, 0.0))
+    return Evidence(found, n.astype(float), alpha=np.where(several, alpha, 0.0))
 
 
 def noise(features: Floats, slope: Floats, C: Floats, l2: float, x_star: Floats) -> float:

@@ -17,18 +17,20 @@ and both steps, are the same. A client that took no part in x has the share 0.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from scafflix.core.types import Floats
 from scafflix.models import LinearModel
-from scafflix.personalization.rules.contract import Evidence
-from scafflix.personalization.rules.influence import check_size, influence
+from scafflix.personalization.rules.contract import Evidence, evidence_of
+from scafflix.personalization.rules.influence import Influence, check_size, influence
 from scafflix.personalization.rules.predictions import (
     Predictions,
-    curves,
     derivatives,
+    losses,
+    own_predictions,
     predictions,
     spans,
 )
@@ -37,43 +39,55 @@ from scafflix.problems.problem import Problem
 check = partial(check_size, rule="loo")
 
 
-def evidence(problem: Problem, x_star: Floats, x: Floats, share: float | None = None) -> Evidence:
-    """Every client's curve by approximate leave-one-out; none of one with a single example."""
+def influences(problem: Problem, x_star: Floats) -> list[Influence | None]:
+    """What each client's examples did to its x_i*, whatever x is: the costly part. Of one with a
+    single example, nothing: without it there is no x_i*."""
+    assert isinstance(problem.model, LinearModel)
+    train = problem.federation.train
+    own = own_predictions(train, x_star)
+    _, C = derivatives(problem.model, own, problem.labels["train"])
+    made: list[Influence | None] = []
+    for rows, star in zip(spans(train), x_star, strict=True):
+        if rows.stop - rows.start < 2:
+            made.append(None)
+            continue
+        A = train.features[rows]
+        A = A if isinstance(A, np.ndarray) else A.toarray()
+        ridge = (len(A) - 1) * problem.l2
+        made.append(influence(A, C[rows], ridge, star.reshape(len(star), -1)))
+    return made
+
+
+def evidence(
+    problem: Problem,
+    x_star: Floats,
+    x: Floats,
+    share: float | None = None,
+    moved: Sequence[Influence | None] | None = None,
+) -> Evidence:
+    """Every client's curve by approximate leave-one-out; none of one with a single example. Who
+    judges several x gives the influences of x_i*, as `moved`."""
     assert isinstance(problem.model, LinearModel)
     share = 1 / problem.n if share is None else share
+    moved = influences(problem, x_star) if moved is None else moved
     train, labels = problem.federation.train, problem.labels["train"]
     seen = predictions(train, x_star, x)
     slope, C = derivatives(problem.model, seen.own, labels)
     slope_of_x, _ = derivatives(problem.model, seen.common, labels)
     unseen = Predictions(seen.own.copy(), seen.common.copy())
-    for rows, star in zip(spans(train), x_star, strict=True):
-        if rows.stop - rows.start > 1:
-            A = train.features[rows]
-            A = A if isinstance(A, np.ndarray) else A.toarray()
-            slopes = slope[rows], slope_of_x[rows]
-            shifts = left_out(A, slopes, C[rows], problem.l2, star, share)
-            for z, shift in zip(unseen, shifts, strict=True):
-                z[rows] += shift.reshape(z[rows].shape)
-    found = curves(problem, train, labels, unseen)
-    return Evidence(np.where(train.counts[:, None] > 1, found, np.nan), train.counts.astype(float))
+    for rows, mine in zip(spans(train), moved, strict=True):
+        if mine is None:
+            continue
+        for z, s, part in ((unseen.own, slope, 1.0), (unseen.common, slope_of_x, share)):
+            z[rows] += left_out(mine, s[rows], C[rows], problem.l2, part).reshape(z[rows].shape)
+    found = evidence_of(losses(problem, labels, unseen), train.owners, problem.n)
+    return found._replace(curves=np.where(train.counts[:, None] > 1, found.curves, np.nan))
 
 
-def left_out(
-    features: Floats,
-    slopes: tuple[Floats, Floats],
-    C: Floats,
-    l2: float,
-    x_star: Floats,
-    share: float,
-) -> tuple[Floats, Floats]:
-    """How the predictions of each of a client's examples `[examples, k]` by x_i* and by x change
-    when it is left out of the fit; the slopes are those at the two."""
-    n, k = slopes[0].shape
-    Q, R, _ = influence(features, C, (n - 1) * l2, x_star.reshape(-1, k))
-
-    def shift(slope: Floats, share: float) -> Floats:
-        right = np.einsum("jpq,jq->jp", Q, slope) + l2 * R
-        with np.errstate(all="ignore"):
-            return np.linalg.solve(np.eye(k) - share * Q @ C, share * right[..., None])[..., 0]
-
-    return shift(slopes[0], 1.0), shift(slopes[1], share)
+def left_out(moved: Influence, slope: Floats, C: Floats, l2: float, share: float) -> Floats:
+    """How the predictions of each of a client's examples `[examples, k]`, by a model with these
+    slopes, change when its share is left out of the fit."""
+    right = np.einsum("jpq,jq->jp", moved.Q, slope) + l2 * moved.R
+    unit = np.eye(slope.shape[1])
+    with np.errstate(all="ignore"):
+        return np.linalg.solve(unit - share * moved.Q @ C, share * right[..., None])[..., 0]

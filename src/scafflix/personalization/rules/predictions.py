@@ -30,11 +30,13 @@ class Predictions(NamedTuple):
 
 def predictions(examples: Examples, x_star: Floats, x: Floats) -> Predictions:
     """What x_i* and x say of each example."""
-    common = examples.features @ x
-    own = np.empty_like(common)
-    for rows, star in zip(spans(examples), x_star, strict=True):
-        own[rows] = examples.features[rows] @ star
-    return Predictions(own, common)
+    return Predictions(own_predictions(examples, x_star), examples.features @ x)
+
+
+def own_predictions(examples: Examples, x_star: Floats) -> Floats:
+    """What x_i* says of each example."""
+    parts = zip(spans(examples), x_star, strict=True)
+    return np.concatenate([examples.features[rows] @ star for rows, star in parts])
 
 
 def spans(examples: Examples) -> list[slice]:
@@ -54,18 +56,13 @@ def derivatives(model: LinearModel, z: Floats, y: Floats) -> tuple[Floats, Float
 
 
 @in_float64
-def curves(
-    problem: Problem, examples: Examples, labels: NDArray[np.float64], seen: Predictions
-) -> Floats:
-    """The mean loss of each client at every alpha; NaN of one without examples."""
+def losses(problem: Problem, labels: NDArray[np.float64], seen: Predictions) -> Floats:
+    """The loss of each example at every alpha, `[examples, alphas]`."""
     assert isinstance(problem.model, LinearModel)
-    sums = np.zeros((len(examples.counts), len(GRID)))
     size = len(GRID) * seen.own[:1].size
     parts = zip(_padded(seen.own, labels, size), _padded(seen.common, labels, size), strict=True)
     made = [_segment(problem.model, own, common, y) for (own, y), (common, _) in parts]
-    np.add.at(sums, examples.owners, np.concatenate(made)[: len(labels)])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return sums / examples.counts[:, None]
+    return np.concatenate(made)[: len(labels)]
 
 
 def _padded(z: Floats, y: Floats, numbers: int) -> list[tuple[Floats, Floats]]:

@@ -12,9 +12,9 @@ from scafflix.core.store import Store
 from scafflix.core.types import Floats
 from scafflix.models.network import Params
 from scafflix.personalization.mixing import mix
-from scafflix.personalization.rules.contract import GRID, Evidence
-from scafflix.personalization.rules.predictions import curves, predictions
-from scafflix.problems.evaluation import Home, evaluate
+from scafflix.personalization.rules.contract import GRID, Evidence, evidence_of
+from scafflix.personalization.rules.predictions import losses, predictions
+from scafflix.problems.evaluation import Home, examine
 from scafflix.problems.problem import Problem
 
 
@@ -47,13 +47,13 @@ def check(problem: Problem) -> None:
 def evidence(problem: Problem, x_star: Floats | Store, x: Params) -> Evidence:
     """Every client's curve on its validation part; none of one that has no examples there."""
     part = problem.federation.parts["validation"]
-    if isinstance(x_star, Store):
-        columns = [
-            evaluate(problem, "validation", x, mixed_by(np.full(problem.n, alpha)), x_star).loss
-            for alpha in GRID
-        ]
-        found = np.stack(columns, axis=1)
-    else:
+    if not isinstance(x_star, Store):
         seen = predictions(part, x_star, np.asarray(x))
-        found = curves(problem, part, problem.labels["validation"], seen)
-    return Evidence(found, part.counts.astype(float))
+        found = losses(problem, problem.labels["validation"], seen)
+        return evidence_of(found, part.owners, problem.n)
+    rows = [
+        examine(problem, "validation", x, mixed_by(np.full(problem.n, alpha)), x_star)
+        for alpha in GRID
+    ]
+    found = np.stack([one.loss for one in rows], axis=1)
+    return evidence_of(found, part.owners, problem.n, rows[0].entries)

@@ -305,6 +305,30 @@ function level(y) {
   return { type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { color: css("--muted"), width: 1 } };
 }
 
+// how often forecasts came true, for each kind of model
+function reliability(found) {
+  const kinds = Object.keys(KINDS).filter((kind) => found[kind]);
+  const all = kinds.length ? found[kinds[0]].examples.reduce((sum, count) => sum + count, 0) : 1;
+  const equal = { type: "line", x0: 0, y0: 0, x1: 1, y1: 1, line: { color: css("--muted"), width: 1, dash: "dash" } };
+  return {
+    data: kinds.map((kind) => {
+      const { examples, forecast, came_true } = found[kind];
+      const known = examples.map((_, k) => k).filter((k) => examples[k] > 0);
+      return {
+        x: known.map((k) => forecast[k]), y: known.map((k) => came_true[k]), text: known.map((k) => examples[k].toLocaleString("en")),
+        name: KINDS[kind], mode: "lines+markers", line: { color: css(`--${kind}`), width: 2 },
+        marker: { size: known.map((k) => 4 + 14 * Math.sqrt(examples[k] / all)), color: css(`--${kind}`), line: { width: 0 } },
+        hovertemplate: "forecast %{x:.1%}, came true %{y:.1%}, of %{text} examples<extra>%{fullData.name}</extra>",
+      };
+    }),
+    layout: layout(
+      axis("forecast", { tickformat: ".0%", range: [-0.02, 1.02] }),
+      axis("came true", { tickformat: ".0%", range: [-0.02, 1.02] }),
+      { ...keyed(), shapes: [equal] },
+    ),
+  };
+}
+
 function alphas(view) {
   const grid = view.line.curves.alpha, last = grid.length - 1;
   const counts = grid.map(() => 0);
@@ -346,13 +370,20 @@ function between(grid, values, x) {
 }
 
 function clientCurve(view) {
-  const { table, choice } = view, { alpha, own, expected } = view.line.curves, k = choice.client;
+  const { table, choice } = view, { alpha, own, error, expected } = view.line.curves, k = choice.client;
   const draw = (values, name, style) => ({
     x: alpha, y: values, name, mode: "lines", line: style, hovertemplate: "%{y:+.3~g} at α = %{x}<extra>%{fullData.name}</extra>",
   });
   const traces = [];
   if (expected[k][0] !== null) {
     traces.push(draw(expected[k], "went by", { color: css("--personal"), width: 2.5 }));
+  }
+  if (error && error[k][0] !== null) {
+    const edge = (sign) => own[k].map((value, i) => value + sign * error[k][i]);
+    traces.push({
+      x: [...alpha, ...alpha.toReversed()], y: [...edge(1), ...edge(-1).toReversed()], name: "its standard error",
+      fill: "toself", fillcolor: faded(css("--local"), 0.14), line: { width: 0 }, mode: "lines", hoverinfo: "skip",
+    });
   }
   if (own[k][0] !== null) traces.push(draw(own[k], "own evidence", { color: css("--local"), width: 2, dash: "dash" }));
   traces.push({

@@ -175,6 +175,7 @@ class Page {
       theory: all.some((line) => line.y.lyapunov && line.ran > 0),
       clients: "client" in table,
       alone: all.some((line) => line.alone),
+      calibration: all.some((line) => line.calibration),
       alpha: all.some((line) => line.chosen),
       constants: "gamma" in table,
       cost: alphas.size > 1 && all.some((line) => line.scores.personal),
@@ -242,6 +243,7 @@ class Page {
     this.clients(view);
     this.table();
     this.alone(view);
+    this.calibration(view);
     this.alpha(view);
     this.constants(view);
     this.optima(view);
@@ -329,6 +331,7 @@ class Page {
   alone(view) {
     if ($("alone").hidden) return;
     const { alone } = view.line, words = [this.whose(view)];
+    $("line-words").replaceChildren(...view.line.words.map((sentence) => make("p", { class: "words" }, sentence)));
     const saved = {};
     for (const kind of alone ? ["personal", "global"] : []) {
       const { hurt, share_hurt, harm } = alone[kind], values = this.saved(view, kind);
@@ -341,6 +344,18 @@ class Page {
     $("alone-words").textContent = words.join(" ");
     const empty = { data: [], empty: view.line.clients ? "Not known of this run." : "left out" };
     this.draw("alone-chart", Object.keys(saved).length ? apart(view, saved) : empty, "loss saved by taking part, clients sorted");
+  }
+
+  calibration(view) {
+    if ($("calibration").hidden) return;
+    const found = view.line.calibration, words = [this.whose(view)];
+    if (found) {
+      const kinds = Object.keys(KINDS).filter((kind) => found[kind]);
+      words.push(`The probability of ${found.of}, over the ${found.part} examples of all clients. On the dashed line, what was forecast came true as often as forecast; the larger a point, the more examples it stands for.`);
+      words.push(`Expected calibration error: ${kinds.map((kind) => `${KINDS[kind]} ${number(found[kind].error)}`).join(", ")}. Chance alone makes it larger than 0, the more so the fewer the examples.`);
+    } else words.push("Not known of this run.");
+    $("calibration-words").textContent = words.join(" ");
+    this.draw("calibration-chart", found ? reliability(found) : { data: [], empty: "Not known of this run." }, "how often forecasts came true, by how likely they were called");
   }
 
   alpha(view) {

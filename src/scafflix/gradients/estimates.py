@@ -2,16 +2,17 @@
 
 E ||g_i - grad f_i(x~_i*)||^2 <= 2 A_i D_{f_i}(x~_i, x~_i*) + C_i
 
-An estimate may keep a memory at every client, which whoever runs a method carries from step to step
-beside the method's state.
+An estimate may keep a memory at every client. Then the method keeps it, beside its own state
+(methods/remembering.py), and asks with it.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +20,20 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from scafflix.core.arguments import flag, numbers, real_number, shown, whole_number
+from scafflix.core.arguments import flag, real_number, shown, whole_number
 from scafflix.core.errors import ScafflixError
 from scafflix.core.types import Floats
+from scafflix.core.vector import Vector, choose
 from scafflix.data.federation import Federation
+from scafflix.gradients.memory import (
+    Number,
+    Point,
+    Points,
+    Query,
+    Reference,
+    points_of,
+    renewal_draw,
+)
 from scafflix.problems.constants import Constants
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
@@ -30,15 +41,26 @@ from scafflix.problems.problem import Problem
 LARGEST_NOISE = 1e150  # its square is a number still
 
 
+def nothing_of(gradient: Gradient, point: Point) -> tuple[Reference, ...]:
+    """What is remembered of a point before the first step, where gradients have a memory."""
+    return (Reference.nothing(point),) if isinstance(gradient, Reduced) else ()
+
+
+def query_of(
+    gradient: Gradient, client: Any, point: Point, memory: tuple[Reference, ...]
+) -> Point | Query:
+    """A point, with what is remembered of it."""
+    if not isinstance(gradient, Reduced):
+        return point
+    return Query(point, memory, gradient.renewal(client.examples))
+
+
 @runtime_checkable
 class Gradient(Protocol):
     """A way to estimate gradients."""
 
-    def remember(self, losses: Losses, x: Array) -> Any:
-        """The memory of every client that begins at x `[runs, clients, *shape]`, or None."""
-
-    def estimate(self, losses: Losses, x: Array, keys: Array, memory: Any) -> tuple[Array, Any]:
-        """g_i at x, from a key for each, `[runs, clients]`, and the memory after it."""
+    def answer(self, losses: Losses, asked: Points | Query, keys: Array) -> Points | Query:
+        """g_i at all points `[runs, clients, *shape]`, on one sample; a key for each client."""
 
     def expected_smoothness(
         self, problem: Problem, constants: Constants, x_optimal: Callable[[], Floats]
@@ -46,11 +68,17 @@ class Gradient(Protocol):
         """A_i and C_i of every client; `x_optimal()` finds x~_i*, `[clients, *shape]`."""
 
 
-class Memoryless:
+class Memoryless(ABC):
     """Of estimates that remember nothing."""
 
-    def remember(self, losses: Losses, x: Array) -> None:
-        return None
+    def answer(self, losses: Losses, asked: Points, keys: Array) -> Points:
+        points, form = points_of(asked)
+        found = [Vector(self.estimate(losses, x.tree, keys)) for x in points]
+        return jax.tree.unflatten(form, found)
+
+    @abstractmethod
+    def estimate(self, losses: Losses, x: Array, keys: Array) -> Array:
+        """g_i at x `[runs, clients, *shape]`."""
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
@@ -58,10 +86,8 @@ class Memoryless:
 class Exact(Memoryless):
     """g_i = grad f_i: A_i = L_i, C_i = 0."""
 
-    def estimate(
-        self, losses: Losses, x: Array, keys: Array, memory: None = None
-    ) -> tuple[Array, None]:
-        return losses.gradients(x), memory
+    def estimate(self, losses: Losses, x: Array, keys: Array) -> Array:
+        return losses.gradients(x)
 
     def expected_smoothness(
         self, problem: Problem, constants: Constants, x_optimal: Callable[[], Floats]
@@ -76,12 +102,10 @@ class Noisy(Memoryless):
 
     sigma: float
 
-    def estimate(
-        self, losses: Losses, x: Array, keys: Array, memory: None = None
-    ) -> tuple[Array, None]:
+    def estimate(self, losses: Losses, x: Array, keys: Array) -> Array:
         noise = jax.vmap(jax.vmap(lambda key: jax.random.normal(key, x.shape[2:])))(keys)
         sigma = jnp.reshape(self.sigma, (-1, *(1,) * (x.ndim - 1)))  # one for each run
-        return losses.gradients(x) + sigma / np.sqrt(np.prod(x.shape[2:])) * noise, memory
+        return losses.gradients(x) + sigma / np.sqrt(np.prod(x.shape[2:])) * noise
 
     def expected_smoothness(
         self, problem: Problem, constants: Constants, x_optimal: Callable[[], Floats]
@@ -104,10 +128,8 @@ class Minibatch(Memoryless):
 
     size: int
 
-    def estimate(
-        self, losses: Losses, x: Array, keys: Array, memory: None = None
-    ) -> tuple[Array, None]:
-        return losses.batch_gradients(x, self.rows(losses, keys)), memory
+    def estimate(self, losses: Losses, x: Array, keys: Array) -> Array:
+        return losses.batch_gradients(x, self.rows(losses, keys))
 
     def rows(self, losses: Losses, keys: Array) -> Array:
         """The examples that each client draws, `[runs, clients, B]`."""
@@ -127,14 +149,12 @@ class Minibatch(Memoryless):
         return A, 2 * share * np.maximum(variance[0], 0.0)
 
 
-class Memory(NamedTuple):
-    """A point of the past at every client, and grad f_i there."""
-
-    y: Array
-    slope: Array
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["q"], meta_fields=["size"])
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["q"],
+    meta_fields=["size"],
+    drop_fields=["counts"],
+)
 @dataclass(frozen=True)
 class Reduced:
     """Minibatches with reduced variance: g_S(x) - g_S(y) + grad f_i(y), with the same B examples S
@@ -158,34 +178,25 @@ class Reduced:
     """
 
     size: int
-    q: Any = None  # a number, or one for each client; None: by their examples
+    q: Any = None  # a number for all clients; None: by their examples
+    counts: Any = None  # examples of each client, where theory is asked
 
-    def planned(self, counts: NDArray[np.int64]) -> Reduced:
-        """With the q_i of clients that have so many examples."""
-        q = np.asarray(np.minimum(1.0, self.size / counts) if self.q is None else self.q, float)
-        if q.shape not in ((), counts.shape):
-            raise ScafflixError(
-                f"q has the shape {q.shape}; give one number, or one for each of the "
-                f"{len(counts)} clients that take part."
-            )
-        return replace(self, q=np.broadcast_to(q, counts.shape))
+    def renewal(self, examples: Number) -> Number:
+        """q_i of clients with so many examples; 1 and more is always."""
+        return self.size / examples if self.q is None else self.q
 
-    def remember(self, losses: Losses, x: Array) -> Memory:
-        return Memory(x, losses.gradients(x))
-
-    def estimate(
-        self, losses: Losses, x: Array, keys: Array, memory: Memory
-    ) -> tuple[Array, Memory]:
+    def answer(self, losses: Losses, asked: Query, keys: Array) -> Query:
         rows = Minibatch(self.size).rows(losses, keys)
-        g = losses.batch_gradients(x, rows) - losses.batch_gradients(memory.y, rows) + memory.slope
 
-        def drawn(key: Array) -> Array:
-            return jax.random.uniform(jax.random.fold_in(key, 1))
+        def batch(x: Vector) -> Vector:
+            return Vector(losses.batch_gradients(x.tree, rows))
 
-        renewed = jax.vmap(jax.vmap(drawn))(keys) < self.q
-        slope = jax.lax.cond(jnp.any(renewed), lambda: losses.gradients(x), lambda: memory.slope)
-        chosen = renewed.reshape(*renewed.shape, *(1,) * (x.ndim - 2))
-        return g, Memory(jnp.where(chosen, x, memory.y), jnp.where(chosen, slope, memory.slope))
+        def full(x: Vector, where: Array) -> Vector:
+            slope = partial(losses.gradients, x.tree)
+            return Vector(jax.lax.cond(jnp.any(where), slope, lambda: x.tree))
+
+        uniform = jax.vmap(jax.vmap(renewal_draw))(keys)
+        return asked.answer(batch, full, uniform, choose)
 
     def expected_smoothness(
         self, problem: Problem, constants: Constants, x_optimal: Callable[[], Floats]
@@ -195,7 +206,8 @@ class Reduced:
     def slower(self, gamma: Floats, constants: Constants) -> tuple[float, float]:
         """What the memory makes of a guarantee: zeta is at most min_i q_i/2, and the memory that
         begins at x~_i^0 adds at most this part of Psi^0 to it."""
-        q = np.asarray(self.q, float)
+        counts = np.nan if self.counts is None else self.counts
+        q = np.minimum(1.0, self.renewal(np.asarray(counts, float)) * np.ones_like(gamma))
         first = 4 / (self.size * q) * gamma**2 * constants.L * constants.L_example
         return float(q.min() / 2), float(first.max())
 
@@ -206,7 +218,7 @@ def gradient(batch: str | int = "full", noise: float = 0.0, reduced: bool = Fals
     >>> gradient("full"), gradient(20), gradient(noise=0.5)
     (Exact(), Minibatch(size=20), Noisy(sigma=0.5))
     >>> gradient(20, reduced=True)
-    Reduced(size=20, q=None)
+    Reduced(size=20, q=None, counts=None)
     """
     flag("reduced", reduced)
     noise = real_number("noise", noise, below=LARGEST_NOISE)
@@ -234,8 +246,8 @@ def checked_gradient(estimate: object) -> Gradient:
         return Minibatch(whole_number("batch", estimate.size, least=1))
     if isinstance(estimate, Reduced):
         size, q = whole_number("batch", estimate.size, least=1), estimate.q
-        if q is not None and not (((q := numbers("q", q)) > 0) & (q <= 1)).all():
-            raise ScafflixError(f"q is {shown(estimate.q)}; it must be above 0 and at most 1.")
+        if q is not None and not 0 < (q := real_number("q", q)) <= 1:
+            raise ScafflixError(f"q is {q:g}; it must be above 0 and at most 1.")
         return Reduced(size, q)
     return estimate
 

@@ -1,0 +1,104 @@
+"""Tables in memory, and tables that are prepared as others were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scafflix.core.errors import ScafflixError
+from scafflix.data.arrays import Preparation, set_aside
+from scafflix.data.federation import Federation
+from scafflix.data.holdout import check_fraction
+from scafflix.data.loading import load, naming, share_out
+from scafflix.data.origin import Origin, resolve
+from scafflix.data.preprocessing import Preprocessing
+from scafflix.data.scaling import check_scale, scale_as
+from scafflix.data.split import Column, parse_split
+from scafflix.data.table import as_table
+from scafflix.data.tabular import (
+    columns_for,
+    owned_rows,
+    prepare_table,
+    prepared,
+    read_columns,
+    table_for,
+    table_options,
+)
+from scafflix.data.threshold import check_threshold
+
+
+def from_table(
+    table: Any,
+    client: str | None = None,
+    *,
+    clients: int | None = None,
+    split: str | None = None,
+    test: float = 0.0,
+    validation: float = 0.0,
+    min_examples: int | None = None,
+    seed: int = 0,
+    label: str | None = None,
+    categorical: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    missing: str = "fill",
+    missing_as: Sequence[str] = (),
+    unknown: str = "other",
+    intercept: bool = True,
+    scale: str = "standard",
+    name: str = "table",
+) -> Federation:
+    """The federation of a pandas frame, an Arrow table or a dictionary of columns.
+
+    The column ``client`` says whose row it is; without it, a number of ``clients`` share the rows.
+    The other arguments are those of `scafflix.data.load`.
+
+    >>> fed = from_table({"age": [31, 45, None], "site": ["a", "b", "a"], "y": [0, 1, 1]}, "site")
+    >>> fed.clients, fed.preprocessing.names
+    (('a', 'b'), ('age', 'age is missing'))
+    """
+    check_fraction("test", test)
+    check_fraction("validation", validation)
+    check_threshold(min_examples)
+    wanted = Preparation(test, validation, min_examples, seed, intercept, check_scale(scale))
+    options = table_options(label, categorical, drop, missing, missing_as, unknown)
+    columns, rows = read_columns(as_table(table, name), options, client)
+    by = f"column:{client}" if client is not None else split
+    federation = share_out(rows, Origin("table", name), clients, by, seed)
+    return prepare_table(columns, federation, wanted)
+
+
+def load_as(
+    source: str | Path,
+    made: Preprocessing,
+    *,
+    split: str | None = None,
+    label: str | None = None,
+    test: float = 0.0,
+    seed: int = 0,
+) -> Federation:
+    """Other rows, prepared as those that ``made`` was made for.
+
+    Without ``split``, a file is one client, named after it, and a folder has one for each file.
+    """
+    check_fraction("test", test)
+    origin = resolve(source)
+    wanted = Preparation(test, seed=seed)
+    with naming(origin):
+        if not made.columns:
+            alone = None if split is not None else 1
+            return scale_as(load(source, clients=alone, split=split, test=test, seed=seed), made)
+        if origin.kind != "table":
+            raise ScafflixError(f"The run was made from a table, and {origin} is none.")
+        assert origin.path is not None
+        rule = None if split is None else parse_split(split)
+        column = rule.name if isinstance(rule, Column) else None
+        table = table_for(made, origin.path, column)
+        rows = owned_rows(table, label or made.label, column)
+        if rows.clients is None and split is None:
+            rows = replace(rows, clients=np.full(len(table), origin.name))
+        divided = set_aside(share_out(rows, origin, None, split, seed), wanted)
+        return prepared(divided, columns_for(made, table), made)

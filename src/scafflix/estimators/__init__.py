@@ -1,0 +1,1 @@
+"""The way of a run as scikit-learn's estimators."""

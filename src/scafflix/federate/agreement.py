@@ -1,0 +1,166 @@
+"""What nodes with tables agree on before round 1: what is done to columns, and the classes.
+
+Every node tells of its training rows what `scafflix.data.summaries` lists, and which labels occur.
+The server puts it together, decides as a simulation on the joined table does, and tells all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scafflix.core import durable
+from scafflix.core.errors import ScafflixError
+from scafflix.data.arrays import Preparation, set_aside
+from scafflix.data.federation import Federation
+from scafflix.data.loading import share_out
+from scafflix.data.origin import resolve
+from scafflix.data.preprocessing import Preprocessing, from_dict
+from scafflix.data.scaling import Scale, check_scale
+from scafflix.data.summaries import decide, merge, summary_from
+from scafflix.data.table import open_table
+from scafflix.data.tabular import Columns, TableOptions, columns_for, prepared, read_columns
+from scafflix.federate.configuration import DeployConfig
+from scafflix.models import is_network
+from scafflix.record import Record
+from scafflix.runs.assembly import OF_TABLES, SHARE
+
+CLASS_LIMIT = 1000  # labels that a node may tell
+Label = str | float | bool
+
+
+class Agreement(NamedTuple):
+    """What all do alike."""
+
+    preprocessing: Preprocessing
+    classes: tuple[Label, ...]  # none for numbers to predict
+
+    def text(self) -> str:
+        """As it travels and is kept."""
+        words = {"preprocessing": self.preprocessing.as_dict(), "classes": self.classes}
+        return json.dumps(words, allow_nan=False)
+
+
+def agreement_from(text: str) -> Agreement:
+    """What `text` wrote; anything else is refused in one sentence."""
+    try:
+        words = json.loads(text)
+        return Agreement(from_dict(words["preprocessing"]), _labels(words["classes"]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ScafflixError(f"What was agreed on about columns cannot be read: {error}.") from None
+
+
+@dataclass(frozen=True, eq=False)
+class OwnTable:
+    """The table of a node, its rows set aside for training and testing."""
+
+    columns: Columns
+    rows: Federation  # of one client, with the numbers of rows instead of features
+
+    def told(self, config: DeployConfig) -> str:
+        """What the node tells of it, as JSON."""
+        told = self.columns.summary(self.rows, _scale(config))
+        labels = np.concatenate([part.labels for part in self.rows.parts.values()])
+        classes = [] if config.model == "linear" else np.unique(labels).tolist()
+        if len(classes) > CLASS_LIMIT:
+            raise ScafflixError(
+                f"{self.columns.table.name}: column {self.columns.label!r} has {len(classes)} "
+                f"different labels, more than {CLASS_LIMIT}; use the model linear for numbers."
+            )
+        return json.dumps({"columns": told.as_dict(), "classes": classes}, allow_nan=False)
+
+    def prepared(self, agreed: Agreement) -> Federation:
+        """The examples, as all agreed."""
+        made = agreed.preprocessing
+        return prepared(self.rows, columns_for(made, self.columns.table), made)
+
+
+def own_table(path: Path, config: DeployConfig) -> OwnTable:
+    """The table in a node's file."""
+    network, options = is_network(config.model), _options(config)
+    test = config.test if config.test is not None else SHARE if network else 0.0
+    columns, rows = read_columns(open_table(path, {}, options.missing_as), options)
+    whole = share_out(rows, resolve(path), 1, None, config.data_seed)
+    wanted = Preparation(test, config.validation or 0.0, None, config.data_seed)
+    return OwnTable(columns, set_aside(whole, wanted))
+
+
+def agree_on(told: Mapping[str, str], config: DeployConfig) -> Agreement:
+    """What is done to columns, from what every client told; the one that does not fit is named."""
+    found, labels = {}, {}
+    for client, text in told.items():
+        try:
+            words = json.loads(text)
+            found[client] = summary_from(words["columns"])
+            labels[client] = _labels(words["classes"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ScafflixError(
+                f"Client {client} told something unreadable of its columns: {error}."
+            ) from None
+    options, network = _options(config), is_network(config.model)
+    made = decide(
+        merge(found),
+        scale=_scale(config),
+        intercept=not network if config.intercept is None else config.intercept,
+        label=options.label or "",
+        missing=options.missing,
+        missing_as=options.missing_as,
+        unknown=options.unknown,
+    )
+    return Agreement(made, config.classes or _all_labels(labels))
+
+
+class Kept:
+    """What a server keeps of the agreement in its folder, to start again with."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / f"columns{durable.SUFFIX}"
+        found = durable.read(self._path)
+        self.text: str = "" if found is None else found[0]["agreed"]
+
+    def agree(self, told: Mapping[str, str], config: DeployConfig) -> str:
+        """Decide, and keep it before anybody is told."""
+        self.text = agree_on(told, config).text()
+        durable.write(self._path, {"agreed": self.text}, [])
+        return self.text
+
+    def told_in(self, made: Record) -> Record:
+        """The record with what is done to columns, so that its global model can answer."""
+        if not self.text:
+            return made
+        agreed = agreement_from(self.text)
+        kinds = {str: "text", bool: "boolean", int: "integer", float: "real"}
+        kind = kinds[type(agreed.classes[0])] if agreed.classes else "real"
+        summary = {**made.summary, "classes": list(map(str, agreed.classes)), "label_kind": kind}
+        return replace(made, summary=summary, preprocessing=agreed.preprocessing)
+
+
+def _all_labels(labels: Mapping[str, tuple[Label, ...]]) -> tuple[Label, ...]:
+    """Every label that occurs anywhere, in order."""
+    kinds = {isinstance(one, str): client for client, ones in labels.items() for one in ones}
+    if len(kinds) > 1:
+        raise ScafflixError(
+            f"The labels of client {kinds[True]!r} are text, but those of {kinds[False]!r} are "
+            "numbers; make them alike."
+        )
+    return tuple(sorted({one for ones in labels.values() for one in ones}))
+
+
+def _labels(words: Any) -> tuple[Label, ...]:
+    if not isinstance(words, list) or not all(isinstance(w, str | int | float) for w in words):
+        raise ValueError("the labels are not a list")
+    return tuple(words)
+
+
+def _scale(config: DeployConfig) -> Scale:
+    return "standard" if config.scale == "auto" else check_scale(config.scale)
+
+
+def _options(config: DeployConfig) -> TableOptions:
+    asked: dict[str, Any] = {name: getattr(config, name) for name in OF_TABLES}
+    return TableOptions(**asked)

@@ -1,0 +1,23 @@
+"""A PyTorch module in the simulator: the same models as the same network in JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip(
+    "torch",
+    reason="PyTorch (large) is not installed; pip install 'scafflix[torch]'",
+)
+
+from made_up import made_up
+from scafflix.methods import METHODS, Method
+from torch_pairs import assert_equal, records
+
+EVERY: dict[str, Callable[..., Method]] = {**METHODS, "made_up": made_up}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_method_makes_the_models_that_it_makes_in_jax(name: str) -> None:
+    assert_equal(*records("dense", EVERY[name]), close=3e-5)
