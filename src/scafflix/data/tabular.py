@@ -73,6 +73,7 @@ class Columns:
 
     table: Table
     label: str
+    client: str | None  # the column that says whose a row is
     found: dict[str, Values]
     options: TableOptions
 
@@ -136,7 +137,7 @@ def read_columns(
     }
     if options.missing == "refuse":
         _refuse_missing(found)
-    return Columns(table, options.label or label, found, options), rows
+    return Columns(table, options.label or label, client, found, options), rows
 
 
 def owned_rows(table: Table, label: str | None, client: str | None) -> Rows:
