@@ -20,7 +20,7 @@ from scafflix.data.download import fetch
 from scafflix.data.federation import Features, Federation
 from scafflix.data.holdout import check_fraction
 from scafflix.data.origin import Origin, resolve
-from scafflix.data.recognition import reader_of
+from scafflix.data.recognition import TABLES, reader_of
 from scafflix.data.rows import Rows
 from scafflix.data.scaling import check_scale
 from scafflix.data.split import Column, parse_split
@@ -70,7 +70,7 @@ def load(
 
     - a name of `scafflix.data.known`, found as `locate` says or else fetched once;
     - ``synthetic`` or ``synthetic:optima=2,rows=50,...``, see `scafflix.data.synthetic`;
-    - a table: a ``.csv`` or ``.parquet`` file, or a folder of them, each file a client;
+    - a table: a ``.csv``, ``.tsv`` or ``.parquet`` file, or a folder of them, each file a client;
     - another file: ``.npz`` with arrays ``features`` (``x``), ``labels`` (``y``) and maybe
       ``client``; anything else is svmlight text, compressed if it ends in .bz2, .xz or .gz. A text
       that is both a name and a file is the name; write ``./name`` or a `Path` for the file;
@@ -148,7 +148,10 @@ def load(
 def check_options(origin: Origin, options: TableOptions, features: int | None) -> None:
     """Refuse what is for another kind of data."""
     if origin.kind != "table" and options != TableOptions():
-        raise ScafflixError(f"{_first_change(options)}, but {origin} is not a table; leave it out.")
+        raise ScafflixError(
+            f"{_first_change(options)}, but {origin} is not a table, a file that ends in "
+            f"{', '.join(TABLES)}; give one, or leave it out."
+        )
     if features is not None and origin.kind != "svmlight":
         raise ScafflixError(
             f"features is {shown(features)}, but {origin} is not svmlight text; leave features out."

@@ -14,6 +14,7 @@ from scafflix.core.errors import ScafflixError
 from scafflix.data.admission import check_dense_size
 from scafflix.data.arrays import Preparation, set_aside
 from scafflix.data.federation import Features, Federation
+from scafflix.data.lookalikes import refuse_lookalikes
 from scafflix.data.preprocessing import Column, Kind, Preprocessing, Unknown
 from scafflix.data.rows import Rows
 from scafflix.data.scaling import Scale, check_scale, map_features
@@ -127,6 +128,11 @@ def read_columns(
     for name in (*options.categorical, *options.drop):
         table.check_column(name)
     kept = [name for name in table.columns if name not in (label, client, *options.drop)]
+    if "" in kept:
+        raise ScafflixError(
+            f"{table.name}: column {table.columns.index('') + 1} has no name (the numbers of rows?); "
+            "remove it, or give it a name in the header."
+        )
     if not kept:
         raise ScafflixError(
             f"{table.name}: no column is left as a feature; the columns are {table.listed()}."
@@ -135,6 +141,7 @@ def read_columns(
         name: values_of(table, name, options.missing_as, name in options.categorical)
         for name in kept
     }
+    refuse_lookalikes(found)
     if options.missing == "refuse":
         _refuse_missing(found)
     return Columns(table, options.label or label, client, found, options), rows

@@ -21,6 +21,7 @@ from scafflix.data.federation import Federation
 from scafflix.data.loading import check_options, naming, read_table, share_out
 from scafflix.data.origin import resolve
 from scafflix.data.preprocessing import Preprocessing, from_dict
+from scafflix.data.recognition import stem
 from scafflix.data.scaling import Scale, check_scale
 from scafflix.data.summaries import decide, merge, summary_from
 from scafflix.data.table import open_table, whole_column
@@ -98,7 +99,7 @@ def own_table(path: Path, config: DeployConfig, part: str | None = None) -> Divi
     table.check_column(part)
     columns, rows = read_columns(table, replace(options, drop=(*options.drop, part)))
     divided = by_parts(rows.features, rows.labels, whole_column(table, part), str(path))
-    return DividedTable(columns, Federation(path.name, (path.stem,), *divided))
+    return DividedTable(columns, Federation(path.name, (stem(path),), *divided))
 
 
 def joined_table(path: Path, config: DeployConfig) -> DividedTable:

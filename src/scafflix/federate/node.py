@@ -22,7 +22,7 @@ from scafflix import gradients
 from scafflix.core.errors import ScafflixError
 from scafflix.core.plugins import find_function
 from scafflix.data.federation import Federation
-from scafflix.data.recognition import TABLES
+from scafflix.data.recognition import is_table
 from scafflix.federate.agreement import Agreement, own_table
 from scafflix.federate.client import ClientCore
 from scafflix.federate.configuration import DeployConfig
@@ -79,7 +79,7 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
         made_on = learner_in(str(own["model"]))
     else:
         _check_known(config.model)
-    if path.suffix.lower() in TABLES:
+    if is_table(path):
 
         def prepared(examples: Federation, agreed: Agreement) -> ClientCore:
             return core(made_on(examples, config, agreed.classes))
