@@ -142,7 +142,7 @@ def _unlike(files: list[Path], made: list[pa.Table]) -> ScafflixError | None:
         if texts and others:
             word = _no_number(made[files.index(texts[0])].column(name))
             return ScafflixError(
-                f"{texts[0]}: column {name!r} holds text, such as {word!r}, but numbers or dates in "
+                f"{texts[0]}: column {name!r} holds text, such as {word!r}, but no text in "
                 f"{others[0]}; if that means missing, name it under missing_as, else make the "
                 "files alike."
             )

@@ -130,8 +130,8 @@ def read_columns(
     kept = [name for name in table.columns if name not in (label, client, *options.drop)]
     if "" in kept:
         raise ScafflixError(
-            f"{table.name}: column {table.columns.index('') + 1} has no name (the numbers of rows?); "
-            "remove it, or give it a name in the header."
+            f"{table.name}: column {table.columns.index('') + 1} has no name (the numbers of "
+            "rows?); remove it, or give it a name in the header."
         )
     if not kept:
         raise ScafflixError(
