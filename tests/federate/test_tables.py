@@ -46,7 +46,8 @@ KEYS: dict[str, Any] = {"label": "ill", "alpha": "auto", "rounds": 12, "l2": 0.1
 
 
 def config(**changes: Any) -> DeployConfig:
-    made: DeployConfig = build(DeployConfig, {"data": "sites", **KEYS, **changes})
+    keys = {"data": "sites", **KEYS, **changes}
+    made: DeployConfig = build(DeployConfig, {k: v for k, v in keys.items() if v is not None})
     return made
 
 
@@ -149,6 +150,25 @@ def test_a_column_that_is_no_part_is_refused(
         client_of(config(), {**own, "part": "kind"})
     with pytest.raises(sx.ScafflixError, match="there is no column 'fold'; the columns are"):
         client_of(config(), {**own, "part": "fold"})
+
+
+def test_a_label_that_is_found_by_its_name_is_kept_for_predictions_and_newcomers(
+    nodes: dict[int, dict[str, Any]], tmp_path: Path
+) -> None:
+    for name, frame in SITES.items():
+        path = tmp_path / "sites" / f"{name}.csv"
+        frame.rename(columns={"ill": "target"}).to_csv(path, index=False)
+    deployed(nodes, tmp_path / "out", label=None, rounds=2)
+    record = sx.Record.load(tmp_path / "out" / "record")
+    assert record.preprocessing is not None
+    assert record.preprocessing.label == "target"
+    made = adapt(record, tmp_path / "sites" / "south.csv")
+    assert made.clients["client"].tolist() == ["south"]
+    with pytest.raises(sx.ScafflixError, match="has the global model alone; the personal model of"):
+        record.predict("north", SITES["north"])
+    SITES["west"].rename(columns={"ill": "y"}).to_csv(tmp_path / "sites" / "west.csv", index=False)
+    with pytest.raises(sx.ScafflixError, match="The label is column 'target' at client"):
+        deployed(nodes, tmp_path / "again", label=None, rounds=2)
 
 
 def test_no_value_of_a_row_travels_but_quantiles(

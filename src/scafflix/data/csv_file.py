@@ -17,6 +17,7 @@ from scafflix.data.decompression import open_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import csv as arrow_csv
 
 SEPARATORS = (",", ";", "\t")  # the first where several would do
 SAMPLED = 1000  # rows by which a separator is told
@@ -44,8 +45,31 @@ def read_csv(path: Path, kinds: Mapping[str, str], missing_as: Sequence[str]) ->
     from pyarrow import csv as arrow_csv
 
     types = {"text": pa.string(), "number": pa.float64()}
-    known = arrow_csv.ConvertOptions().null_values
     dialect = dialect_of(path)
+    options = arrow_csv.ConvertOptions(
+        column_types={name: types[kind] for name, kind in kinds.items()},
+        null_values=[*arrow_csv.ConvertOptions().null_values, *missing_as],
+        # An unquoted NA is missing; a quoted "NA" is a value, say a country.
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        decimal_point=dialect.decimal,
+    )
+    return _read(path, dialect, options)
+
+
+def read_as_written(path: Path) -> pa.Table:
+    """Every field as the text that it is, so that 007 stays 007."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    texts = dict.fromkeys(header(path), pa.string())
+    return _read(path, dialect_of(path), arrow_csv.ConvertOptions(column_types=texts))
+
+
+def _read(path: Path, dialect: Dialect, options: arrow_csv.ConvertOptions) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
     source: Path | io.BytesIO = path
     size = path.stat().st_size
     if path.suffix.lower() == ".gz":
@@ -60,14 +84,7 @@ def read_csv(path: Path, kinds: Mapping[str, str], missing_as: Sequence[str]) ->
             source,
             read_options=arrow_csv.ReadOptions(use_threads=False, block_size=block),
             parse_options=arrow_csv.ParseOptions(delimiter=dialect.separator),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types={name: types[kind] for name, kind in kinds.items()},
-                null_values=[*known, *missing_as],
-                # An unquoted NA is missing; a quoted "NA" is a value, say a country.
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-                decimal_point=dialect.decimal,
-            ),
+            convert_options=options,
         )
     except pa.ArrowException as error:
         told = NO_NUMBER.search(str(error))

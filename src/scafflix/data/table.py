@@ -16,7 +16,7 @@ import numpy as np
 
 from scafflix.core.errors import ScafflixError, reason_of
 from scafflix.data.admission import TEXT_LIMIT, check_dense_size
-from scafflix.data.csv_file import line_of, not_readable, read_csv
+from scafflix.data.csv_file import line_of, not_readable, read_as_written, read_csv
 from scafflix.data.federation import Labels
 from scafflix.data.recognition import is_csv, stem, tables_in
 
@@ -88,6 +88,11 @@ def open_table(
     made = [_read(file, kinds or {}, missing_as) for file in files]
     sizes = tuple((file, int(one.num_rows)) for file, one in zip(files, made, strict=True))
     return Table(str(path), made[0] if len(made) == 1 else _joined(files, made), sizes)
+
+
+def as_written(path: Path) -> pa.Table:
+    """The columns of a file as they stand there, to be written again."""
+    return read_as_written(path) if is_csv(path) else open_table(path).arrow
 
 
 def as_table(given: Any, where: str = "the table") -> Table:

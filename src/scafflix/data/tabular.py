@@ -209,6 +209,14 @@ def table_for(made: Preprocessing, given: Any, client: str | None = None) -> Tab
 def _as_trained(values: Values, column: Column) -> Values:
     """The values, if their kind is that of the training rows; a boolean is also a number."""
     kind: Kind | None = values.kind
+    if column.kind == "boolean" and kind == "number":
+        there = ~values.missing & ~np.isin(values.values, (0, 1))
+        if there.any():
+            row = int(np.argmax(there))
+            raise ScafflixError(
+                f"{values.place(row)}: column {column.name!r} is {values.values[row]:g}, but held "
+                "booleans in training; give true, false, 0 or 1."
+            )
     also = {"number": ("boolean",), "boolean": ("number",)}.get(column.kind, ())
     if kind is None or kind == column.kind or kind in also:
         return values

@@ -81,7 +81,8 @@ class DividedTable:
                 f"{self.columns.table.name}: column {self.columns.label!r} has {len(classes)} "
                 f"different labels, more than {CLASS_LIMIT}; use the model linear for numbers."
             )
-        return json.dumps({"columns": told.as_dict(), "classes": classes}, allow_nan=False)
+        words = {"columns": told.as_dict(), "label": self.columns.label, "classes": classes}
+        return json.dumps(words, allow_nan=False)
 
     def prepared(self, agreed: Agreement) -> Federation:
         """The examples, as all agreed."""
@@ -116,12 +117,13 @@ def joined_table(path: Path, config: DeployConfig) -> DividedTable:
 
 def agree_on(told: Mapping[str, str], config: DeployConfig) -> Agreement:
     """What is done to columns, from what every client told; the one that does not fit is named."""
-    found, labels = {}, {}
+    found, labels, named = {}, {}, {}
     for client, text in told.items():
         try:
             words = json.loads(text)
             found[client] = summary_from(words["columns"])
             labels[client] = _labels(words["classes"])
+            named[client] = str(words["label"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ScafflixError(
                 f"Client {client} told something unreadable of its columns: {error}."
@@ -131,12 +133,24 @@ def agree_on(told: Mapping[str, str], config: DeployConfig) -> Agreement:
         merge(found),
         scale=_scale(config),
         intercept=not network if config.intercept is None else config.intercept,
-        label=options.label or "",
+        label=_one_label(named),
         missing=options.missing,
         missing_as=options.missing_as,
         unknown=options.unknown,
     )
     return Agreement(made, config.classes or _all_labels(labels))
+
+
+def _one_label(named: Mapping[str, str]) -> str:
+    """The column that is the label everywhere."""
+    (first, label), *_ = named.items()
+    for client, other in named.items():
+        if other != label:
+            raise ScafflixError(
+                f"The label is column {label!r} at client {first!r} and {other!r} at {client!r}; "
+                "name it in the server's file with label."
+            )
+    return label
 
 
 class Kept:
