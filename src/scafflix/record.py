@@ -91,8 +91,8 @@ class Record(Shown):
         }
         if not tree and "final_objective" in self.summary:  # of a federation
             raise ScafflixError(
-                f"The record of a server has the global model alone; the {kind} model of {client} is "
-                f"at its node, in the folder {client}/home."
+                f"The record of a server has the global model alone; the {kind} model of {client} "
+                f"is at its node, in the folder {client}/home."
             )
         if not tree:
             keep = "global" if kind == "global" else "personal"
