@@ -1,0 +1,37 @@
+"""A client's message as a row of numbers that can be added to those of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from scafflix.core.types import Floats
+from scafflix.federate.messages import Train
+from scafflix.federate.secure.fixed import FixedPoint, fixed_point_for
+
+ARRAYS = {"point": (), "average": (), "restored": ()}
+
+
+def kept(message: Train) -> dict[str, Any]:
+    """What a client was asked, without arrays, so that it can make its message again."""
+    return {name: value for name, value in message._asdict().items() if name not in ARRAYS}
+
+
+def asked(about: Mapping[str, Any]) -> Train:
+    """What `kept` kept."""
+    return Train(**{name: about[name] for name in Train._fields if name in about}, **ARRAYS)
+
+
+def row(message: Any, weight: float, loss: float | None, terms: int) -> tuple[Floats, FixedPoint]:
+    """All numbers of a message times its weight, then the loss and 1. Without a loss, or if it is
+    too large to be added to those of so many clients, twice 0."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(message)]
+    fixed = fixed_point_for(leaves)
+    told = loss is not None and abs(loss) < fixed.bound(terms)
+    last = np.array([loss, 1.0] if told else [0.0, 0.0])
+    with np.errstate(over="ignore"):
+        numbers = [weight * leaf.ravel().astype(float) for leaf in leaves]
+    return np.concatenate([*numbers, last]), fixed
