@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-
 ALL = "all clients of a round"  # in place of a client, where only their mean is known
 
 

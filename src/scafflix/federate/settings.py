@@ -72,11 +72,13 @@ class Settings:
         """
         if size < 2:
             raise ScafflixError(
-                "secure_aggregation needs at least 2 clients per round: the sum of one is no secret."
+                "secure_aggregation needs at least 2 clients per round; the sum of one hides "
+                "nothing."
             )
         if self.mirror:
             raise ScafflixError(
-                "mirror needs single uploads, which secure_aggregation hides; leave one of them out."
+                "mirror needs single uploads, which secure_aggregation hides; leave out one of "
+                "them."
             )
         threshold = size // 2 + 1 if self.threshold is None else self.threshold
         if not 2 <= threshold <= size or 2 * threshold <= size:

@@ -148,8 +148,9 @@ class Gathering:
             if what == KEY and masks.public_of(secret).hex() == self.keys[who].mask:
                 return secret
         raise ScafflixError(
-            f"The shares of client {who} do not fit together, so the sum of round "
-            f"{self.occasion.round} cannot be unmasked; start the server again with --without {who}."
+            f"The shares of client {who} do not fit together, so that the sum of round "
+            f"{self.occasion.round} cannot be unmasked; start the server again with --without "
+            f"{who}."
         )
 
     def plain(self) -> dict[str, Any]:

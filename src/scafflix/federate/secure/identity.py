@@ -66,7 +66,7 @@ def _certified(text: str, authority: x509.Certificate, name: str) -> ec.Elliptic
         certificate.verify_directly_issued_by(authority)
     except TypeError as error:
         raise ValueError from error
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    names = certificate.subject.get_attributes_for_oid(NameOID.PSEUDONYM)
     uses = [
         use
         for extension in certificate.extensions

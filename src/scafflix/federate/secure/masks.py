@@ -1,8 +1,8 @@
-"""Keys that two clients agree on, masks made from keys, and notes that only their receiver can read.
+"""Keys that two clients agree on, masks made from keys, and notes for one receiver alone.
 
 X25519, HKDF with SHA-256, AES-256 in counter mode for masks and AES-256-GCM for notes, from the
-library `cryptography`. (Flower's own masks come from NumPy's generator with a seed of 32 bits, which
-anybody can find by trying; its fixed point clips numbers silently.)
+library `cryptography`. (Flower's own masks come from NumPy's generator with a seed of 32 bits,
+which anybody can find by trying; and its fixed point clips numbers silently.)
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ from scafflix.core.durable import Arrays
 from scafflix.core.errors import ScafflixError
 from scafflix.federate.divergence import ALL
 from scafflix.federate.files import Moment
-from scafflix.federate.messages import Fault, Refusal, Train, Upload
+from scafflix.federate.messages import Fault, Refusal
 from scafflix.federate.secure.fixed import fixed_point_for
 from scafflix.federate.secure.gathering import STAGES, Gathering
 from scafflix.federate.secure.masks import Occasion
-from scafflix.federate.secure.messages import Keys, Mask, Masked, Share, Unmask, Unmasked
+from scafflix.federate.secure.messages import Keys, Masked, Unmasked
 from scafflix.federate.server import ServerCore
 
 EXTRA = 2  # numbers after those of a message: the loss, and 1 if there is one
