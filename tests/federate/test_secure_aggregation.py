@@ -32,9 +32,11 @@ from jax.tree_util import Partial
 from made_up import made_up
 from scafflix.core.errors import DivergenceError, ScafflixError
 from scafflix.core.vector import Vector
+from scafflix.federate.client import ClientCore
 from scafflix.federate.closing import Farewell
 from scafflix.federate.learner import Place
-from scafflix.federate.messages import Refusal, Request, Train
+from scafflix.federate.messages import Evaluate, Refusal, Request, Train
+from scafflix.federate.records import record
 from scafflix.federate.secure.messages import Keys, Mask, Masked, Share, Unmask, Unmasked
 from scafflix.federate.serving import Failure, serve
 from scafflix.methods import METHODS, Method
@@ -196,7 +198,8 @@ def test_with_too_few_left_to_unmask_they_are_asked_again_and_nobody_for_another
         plain = outcome(rounds=2)
         np.testing.assert_allclose(flat(again.x), plain[0], rtol=0, atol=1e-12)
         np.testing.assert_allclose(controls(again, hospitals), plain[1], rtol=0, atol=1e-12)
-        assert not list((folder / "server").glob("masked-*"))
+        left = [path.stem for path in (folder / "server").glob("masked-*")]
+        assert left == ["masked-0-2-evaluation"]
 
 
 # crashes
@@ -554,3 +557,76 @@ def test_an_average_that_is_far_from_the_model_ends_the_run() -> None:
 def test_what_cannot_be_is_refused_in_a_sentence(settings: dict[str, Any], why: str) -> None:
     with quick_folder() as folder, pytest.raises(ScafflixError, match=why):
         _secure(folder, **settings)
+
+
+# the end of a run
+
+
+class SecureClient(ClientCore):
+    """One whose run, or owner, demands secure aggregation."""
+
+    def __init__(self, *words: Any) -> None:
+        super().__init__(*words, secure=True)
+
+
+def _ended(folder: Path, lost: Mapping[Any, Collection[str]] | None = None) -> Any:
+    hospitals = quadratic_hospitals(folder, SecureClient)
+    asked = {"rounds": 2, "seed": 2, "secure_aggregation": True}
+    server = make_server(folder, fresh_roster(hospitals), START, **asked)
+    wire = Dropping(hospitals, lost or {})
+    return server, wire, serve(server, wire)
+
+
+def test_what_clients_report_at_the_end_is_known_as_a_mean_alone(tmp_path: Path) -> None:
+    server, wire, told = _ended(tmp_path / "secure")
+    assert len(told) == len(ALPHA)
+    numbers = [one for reply in told.values() for one in reply[5:] if isinstance(one, float)]
+    assert {one for one in numbers if np.isfinite(one)} <= {1.0}  # alpha's default
+    with quick_folder() as folder:
+        hospitals = quadratic_hospitals(folder)
+        plain = make_server(folder, fresh_roster(hospitals), START, rounds=2, seed=2)
+        expected = serve(plain, Direct(hospitals))
+        known = record(plain, expected, {"method": "scafflix"}, 1.0)
+    found = record(server, told, {"method": "scafflix"}, 1.0)
+    objective = known.summary["final_objective"]
+    assert found.summary["final_objective"] == pytest.approx(objective, rel=1e-12)
+    assert found.summary["final_objective_clients"] == len(ALPHA)
+    assert found.summary["reported"]["alpha"] == pytest.approx(np.mean(ALPHA))
+    np.testing.assert_allclose(found.metrics["objective"], known.metrics["objective"], rtol=1e-12)
+    assert np.isnan(found.clients["loss_personal"]).all()
+    found.save(tmp_path / "record")
+    again = serve(server, wire)  # the command is given again: nobody is in another sum
+    assert server.reported is not None
+    assert server.reported["clients"] == len(ALPHA)
+    assert len(again) == len(ALPHA)
+    assert server.tally.counts["client_stale"] == 0
+
+
+def test_a_report_that_too_few_make_is_unknown_and_all_have_their_models(tmp_path: Path) -> None:
+    hospitals = quadratic_hospitals(tmp_path, SecureClient)
+    asked = {"rounds": 1, "seed": 2, "secure_aggregation": True}
+    server = make_server(tmp_path, fresh_roster(hospitals), START, **asked)
+    _play(server, Direct(hospitals), 1)
+    silent = Dropping(hospitals, {Share: list(hospitals)[1:]}, times=100)
+    told = serve(server, silent)
+    assert len(told) == len(ALPHA)
+    assert server.reported is not None
+    assert np.isnan(server.reported["loss"])
+    assert server.reported["clients"] == 0
+    for one in hospitals.values():
+        assert one.core.model_path(server.run).exists()
+
+
+def test_no_number_of_a_single_client_travels_plainly(tmp_path: Path) -> None:
+    _, wire, _ = _ended(tmp_path)
+    kinds = {type(one).__name__ for one in wire.seen}
+    assert "Upload" not in kinds
+    assert "Curve" not in kinds
+    uploaded = [one for one in wire.seen if isinstance(one, Masked)]
+    assert len(uploaded) == 3 * len(ALPHA)  # two rounds, and the report
+    for one in wire.seen:
+        for name, value in one._asdict().items():
+            if name in ("point", "average") and value:
+                assert isinstance(one, Train | Evaluate)  # what the server sends to all
+            elif name not in ("words", "gamma", "weight", "unit", "alpha"):
+                assert not isinstance(value, float) or np.isnan(value)

@@ -183,7 +183,7 @@ def test_a_server_passes_off_no_key_as_a_certified_nodes(how: str, tmp_path: Pat
     occasion = an_occasion()
     keys = {
         name: circle.members[name].keys(
-            occasion, {"committed": -1, "weight": 1.0, "receipt": "r"}, {}
+            occasion, {"committed": -1, "weight": 1.0, "receipt": "r"}, {"kind": "test"}
         )
         for name in names
     }

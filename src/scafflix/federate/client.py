@@ -53,7 +53,7 @@ from scafflix.federate.messages import (
 from scafflix.federate.naming import first_names, named, names_of, under_names
 from scafflix.federate.planning import UsersMethod, own_method
 from scafflix.federate.secure import numbers
-from scafflix.federate.secure.fixed import FixedPoint
+from scafflix.federate.secure.fixed import DOUBLE, FixedPoint
 from scafflix.federate.secure.identity import Identity
 from scafflix.federate.secure.masks import Occasion
 from scafflix.federate.secure.member import Member
@@ -247,6 +247,8 @@ class ClientCore:
     def _numbers(self, about: Mapping[str, Any]) -> tuple[Floats, FixedPoint]:
         """Line 11, as numbers to be added to those of others: the message as it arrives, times its
         weight in units, and the loss."""
+        if "numbers" in about:
+            return np.array(about["numbers"]), DOUBLE
         asked = numbers.asked(about)
         method, client = self._method(asked)
         kept = client_state.load(self._path(asked.run), self._fresh_state(method, client))
@@ -285,7 +287,18 @@ class ClientCore:
             point=up,
         )
 
-    def _evaluate(self, message: Evaluate) -> Curve | Evaluation:
+    def _evaluate(self, message: Evaluate) -> Curve | Evaluation | Keys:
+        """Settle, save the model, and tell how good it is; of secure runs, only in sums."""
+        told = self._closing(message)
+        if message.attempt:
+            occasion = Occasion(message.run, told.epoch, told.round, message.attempt)
+            ready = {"committed": told.committed, "weight": 1.0, "receipt": ""}
+            return self._member(message.run).keys(occasion, ready, numbers.reported(told))
+        if not self.secure:
+            return told
+        return Evaluation(*told[:5], loss=math.nan, score=math.nan)
+
+    def _closing(self, message: Evaluate) -> Curve | Evaluation:
         """Settle the pending upload at the end of a run, and save this client's own model."""
         method, client = self._method(message)
         kept = self._memory(message, method, client)

@@ -32,7 +32,7 @@ LONG |= {"certificate": 10**5}
 
 
 # kinds of refusals that the server counts separately; a client may send any text
-REFUSALS = frozenset({"stale", "lost", "damaged", "method", "error"}) | {
+REFUSALS = frozenset({"stale", "lost", "damaged", "method", "error", "insecure", "identity"}) | {
     *("type", "shape", "dtype", "range", "weight", "not_finite")  # from `fault_of`
 }
 
@@ -130,6 +130,7 @@ class Evaluate(NamedTuple):
     restored: Arrays
     # means over the clients' examples: the costs at every alpha, and 1/n_i; otherwise empty
     others: Arrays = ()
+    attempt: str = ""  # at the secure aggregation of what clients report; empty: answer plainly
 
 
 class Curve(NamedTuple):

@@ -71,6 +71,7 @@ class ServerCore(Standing):
         super().__init__(ServerFiles(folder, hook), roster, method, start, settings)
         self.closed: Closed | None = None
         self.others: Told | None = None  # what the clients told to choose alpha_i, at the end
+        self.reported: dict[str, float] | None = None  # means, where only these are known
         self.resume(back_to)
         self._open()
 

@@ -46,14 +46,17 @@ class Member:
         self.name, self.path, self.hook, self.identity = name, path, hook, identity
 
     def keys(self, occasion: Occasion, ready: Mapping[str, Any], about: Mapping[str, Any]) -> Keys:
-        """Fresh keys for an attempt; `about` is what its message will be made from again."""
+        """Fresh keys for an attempt; `about` is what its message will be made from again, and of
+        which kind it is."""
         kept = self._read()
+        place = [*occasion[:3], about["kind"]]
         if kept is None or kept["occasion"] != list(occasion):
-            if kept is not None and kept["revealed"] and kept["occasion"][:3] == list(occasion[:3]):
+            if kept is not None and kept["revealed"] and kept["place"] == place:
                 raise RefusedError(
                     "stale", f"its message of round {occasion.round} is in another sum already."
                 )
-            kept = {"occasion": list(occasion), "about": dict(about), "revealed": {}}
+            kept = {"occasion": list(occasion), "place": place, "about": dict(about)}
+            kept["revealed"] = {}
             kept |= {what: masks.new_secret().hex() for what in (KEY, SEED, "seal")}
             self._write(kept)
         public = [masks.public_of(bytes_in(kept[what])).hex() for what in (KEY, "seal")]

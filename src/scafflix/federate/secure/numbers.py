@@ -9,15 +9,37 @@ import jax
 import numpy as np
 
 from scafflix.core.types import Floats
-from scafflix.federate.messages import Train
+from scafflix.federate.messages import Curve, Evaluation, Train
 from scafflix.federate.secure.fixed import FixedPoint, fixed_point_for
+from scafflix.personalization.rules.contract import GRID
 
 ARRAYS = {"point": (), "average": (), "restored": ()}
+KIND = {"kind": "train"}
+REPORTED = ("loss", "score", "loss_personal", "alpha", "gain")
+REPORTED += tuple(f"test_loss_{kind}" for kind in ("local", "global", "personal"))
 
 
 def kept(message: Train) -> dict[str, Any]:
     """What a client was asked, without arrays, so that it can make its message again."""
-    return {name: value for name, value in message._asdict().items() if name not in ARRAYS}
+    scalars = {name: value for name, value in message._asdict().items() if name not in ARRAYS}
+    return scalars | KIND
+
+
+def reported(told: Curve | Evaluation) -> dict[str, Any]:
+    """What a client has to tell at the end: of each number the number and 1, or twice 0 where it
+    is unknown or too large."""
+    if isinstance(told, Curve):
+        known = [*told.curve[0].tolist(), *told.curve[1].tolist(), 1.0] if told.curve else []
+        return {"kind": "curve", "numbers": known or [0.0] * CURVE}
+    numbers: list[float] = []
+    for name in REPORTED:
+        value = getattr(told, name)
+        numbers += [value, 1.0] if abs(value) < LARGEST else [0.0, 0.0]
+    return {"kind": "evaluation", "numbers": numbers}
+
+
+CURVE = len(GRID) + 2  # the costs, the examples, and 1
+LARGEST = 1e9  # of a number that is reported
 
 
 def asked(about: Mapping[str, Any]) -> Train:

@@ -89,8 +89,15 @@ class SecureServer(ServerCore):
         """Take in a reply of any stage."""
         if isinstance(reply, Refusal):
             return self.receive_refusal(sender, reply)
-        now = self.gathering
-        wrong = self._problem(sender, reply)
+        early = isinstance(reply, Keys) or not isinstance(reply, STAGES)
+        wrong = self.problem_with(sender, reply, Keys) if early else None
+        self.take_in(self.gathering, sender, reply, wrong)
+        return False
+
+    def take_in(self, now: Gathering, sender: str, reply: Any, wrong: Fault | None) -> None:
+        """Take in a reply of the present stage, unless something is known to be wrong with it."""
+        if wrong is None and (sender not in self.clients or reply.client != sender):
+            wrong = Fault("unknown_client", f"its reply is in the name of {reply.client!r}.")
         if wrong is not None:
             self.refuse(sender, wrong)
         elif (
@@ -108,15 +115,6 @@ class SecureServer(ServerCore):
                 words = reply.words if isinstance(reply, Masked) else ()
                 self.tally.received(words)
                 self.tally.bits_up += 8 * len(getattr(reply, "told", ""))
-        return False
-
-    def _problem(self, sender: str, reply: Any) -> Fault | None:
-        """What is wrong with the kind or the address of a reply, whenever it comes."""
-        if isinstance(reply, Keys) or not isinstance(reply, STAGES):
-            return self.problem_with(sender, reply, Keys)
-        if sender not in self.clients or reply.client != sender:
-            return Fault("unknown_client", f"its reply is in the name of {reply.client!r}.")
-        return None
 
     def close(self) -> bool:
         """Go on to the next stage, or to the next round; or repeat the attempt."""
