@@ -15,7 +15,7 @@ from scafflix.federate.secure.masks import Occasion
 from scafflix.federate.secure.member import Member
 from scafflix.federate.secure.messages import Keys, Masked, Shares, Unmasked
 
-READY: dict[str, Any] = {"committed": -1, "weight": 1.0, "receipt": "r"}
+READY = (-1, 1.0, "r")  # last committed, weight, receipt
 
 
 def an_occasion(attempt: str = "first", round: int = 0) -> Occasion:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gatherings import Circle, an_occasion
+from gatherings import READY, Circle, an_occasion
 
 from scafflix.core.errors import ScafflixError
 from scafflix.federate.certificates import make_certificates, make_node_key
@@ -181,12 +181,7 @@ def test_a_server_passes_off_no_key_as_a_certified_nodes(how: str, tmp_path: Pat
     mine, other = (_identities(tmp_path / folder, names) for folder in ("keys", "other"))
     circle = Circle(tmp_path, {name: np.ones(2) for name in names}, DOUBLE, mine)
     occasion = an_occasion()
-    keys = {
-        name: circle.members[name].keys(
-            occasion, {"committed": -1, "weight": 1.0, "receipt": "r"}, {"kind": "test"}
-        )
-        for name in names
-    }
+    keys = {name: circle.members[name].keys(occasion, READY, {"kind": "test"}) for name in names}
     bad = keys["localhost"]
     own = masks.public_of(masks.new_secret()).hex()  # a key that the server knows
     if how == "another key":

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import base64
+import secrets
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from gatherings import Circle, an_occasion
-from hospitals import quick_folder
+from hospitals import (
+    LEARNERS,
+    Direct,
+    Faulty,
+    fresh_roster,
+    make_server,
+    quadratic_hospitals,
+    quick_folder,
+)
 from scipy.stats import chisquare
 
+from scafflix.federate.records import record
 from scafflix.federate.secure import masks
 from scafflix.federate.secure.fixed import DOUBLE, SINGLE, FixedPoint, Words, add, subtract
 from scafflix.federate.secure.gathering import Gathering
 from scafflix.federate.secure.member import KEY, SEED
 from scafflix.federate.secure.messages import Masked, Shares, Unmasked, bytes_in
 from scafflix.federate.secure.shares import combined, weights_of
+from scafflix.federate.serving import serve
 
 NAMES = ["a", "b", "c", "d", "e"]
 SIZE = 4000  # numbers of a message
@@ -181,3 +193,43 @@ def test_many_attempts_with_random_dropouts_give_exact_sums(torture: bool) -> No
             assert set(gathering.keys) == set(NAMES)
             circle.seen = {name: [] for name in NAMES}
     assert {*sizes} == {3, 4, 5}
+
+
+def test_no_secret_is_in_logs_or_in_what_the_server_keeps_or_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made: list[bytes] = []
+
+    def new_secret() -> bytes:
+        made.append(secrets.token_bytes(32))
+        return made[-1]
+
+    monkeypatch.setattr(masks, "new_secret", new_secret)
+    caplog.set_level(0)
+    with quick_folder() as folder:
+        hospitals = quadratic_hospitals(folder)
+        wire = Faulty(hospitals, seed=3, rate=0.1)
+        told: list[str] = []
+        asked: dict[str, Any] = {"rounds": 6, "attempts": 100, "secure_aggregation": True}
+        start = LEARNERS[0].start()
+        server = make_server(folder, fresh_roster(hospitals), start, **asked)
+        kept = b""
+        while not server.done:
+            for name, reply in wire.exchange(server.requests()):
+                told.append(repr(reply))
+                server.receive(name, reply)
+            files = (folder / "server").iterdir()
+            kept += b"".join(file.read_bytes() for file in files if file.is_file())
+            server.close()
+        evaluations = serve(server, Direct(hospitals))
+        record(server, evaluations, {"method": "scafflix"}, 1.0).save(folder / "server" / "record")
+        files = (folder / "server").rglob("*")
+        kept += b"".join(file.read_bytes() for file in files if file.is_file())
+    assert len(made) >= 3 * 5 * 5
+    assert any("Refusal" in one for one in told)
+    texts = "".join([*told, caplog.text])
+    for secret in made:
+        for written in (secret.hex(), repr(secret)[2:-1], base64.b64encode(secret).decode()):
+            assert written not in texts
+            assert written.encode() not in kept
+        assert secret not in kept

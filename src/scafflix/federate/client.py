@@ -232,8 +232,8 @@ class ClientCore:
         if not message.attempt:
             return self._upload(message, kept, pending)
         occasion = Occasion(message.run, kept.epoch, pending.round, message.attempt)
-        told = {"committed": kept.committed, "weight": pending.weight, "receipt": pending.receipt}
-        return self._member(message.run).keys(occasion, told, numbers.kept(message))
+        ready = (kept.committed, pending.weight, pending.receipt)
+        return self._member(message.run).keys(occasion, ready, numbers.kept(message))
 
     def _aggregate(self, message: Share | Mask | Unmask) -> Reply:
         """Take the next step in the secure aggregation of a round."""
@@ -292,7 +292,7 @@ class ClientCore:
         told = self._closing(message)
         if message.attempt:
             occasion = Occasion(message.run, told.epoch, told.round, message.attempt)
-            ready = {"committed": told.committed, "weight": 1.0, "receipt": ""}
+            ready = (told.committed, 1.0, "")
             return self._member(message.run).keys(occasion, ready, numbers.reported(told))
         if not self.secure:
             return told

@@ -8,8 +8,8 @@ learner       MODULE:FUNCTION or FILE.py:FUNCTION of your own backend; the funct
 model         FILE.py:NAME of your own PyTorch module, as for a simulation
 method        FILE.py:FUNCTION of your own method; a node never loads a file that a server names
 secure-aggregation  true: take part only where the server sees nothing but sums of messages
-key, ca       its private key, beside which is its certificate, and the authority's certificate: with
-              secure aggregation, nodes recognize each other by these
+key, ca       its private key, beside which is its certificate, and the authority's certificate;
+              with secure aggregation, nodes recognize each other by these
 min-examples  with fewer training examples, or smaller batches, the node does not take part, because
               messages about one or two examples reveal what they are
 """

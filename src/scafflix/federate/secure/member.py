@@ -45,9 +45,12 @@ class Member:
     def __init__(self, name: str, path: Path, hook: Hook, identity: Identity | None = None) -> None:
         self.name, self.path, self.hook, self.identity = name, path, hook, identity
 
-    def keys(self, occasion: Occasion, ready: Mapping[str, Any], about: Mapping[str, Any]) -> Keys:
+    def keys(
+        self, occasion: Occasion, ready: tuple[int, float, str], about: Mapping[str, Any]
+    ) -> Keys:
         """Fresh keys for an attempt; `about` is what its message will be made from again, and of
         which kind it is."""
+        committed, weight, receipt = ready
         kept = self._read()
         place = [*occasion[:3], about["kind"]]
         if kept is None or kept["occasion"] != list(occasion):
@@ -59,21 +62,12 @@ class Member:
             kept["revealed"] = {}
             kept |= {what: masks.new_secret().hex() for what in (KEY, SEED, "seal")}
             self._write(kept)
-        public = [masks.public_of(bytes_in(kept[what])).hex() for what in (KEY, "seal")]
-        signed = (
-            ("", "")
-            if self.identity is None
-            else self.identity.signed(occasion, self.name, *public)
-        )
-        place = (occasion.run, occasion.epoch, self.name, occasion.round, occasion.attempt)
-        return Keys(
-            *place,
-            **ready,
-            mask=public[0],
-            seal=public[1],
-            certificate=signed[0],
-            signature=signed[1],
-        )
+        mask, seal = (masks.public_of(bytes_in(kept[what])).hex() for what in (KEY, "seal"))
+        certificate = signature = ""
+        if self.identity is not None:
+            certificate, signature = self.identity.signed(occasion, self.name, mask, seal)
+        here = self._place(occasion)
+        return Keys(*here, committed, weight, receipt, mask, seal, certificate, signature)
 
     def shares(self, message: Share) -> Shares:
         """Shares of both secrets, sealed for each client of the attempt."""
@@ -198,10 +192,6 @@ class Member:
             self._write(kept)
         told = {name: [kept["opened"][name][what == SEED]] for name, what in wanted.items()}
         return Unmasked(*self._place(occasion), told=text_of(told))
-
-    def forget(self) -> None:
-        """Remove all secrets."""
-        durable.remove(self.path)
 
     def _current(self, message: Share | Mask | Unmask, needed: str = "occasion") -> Any:
         """The attempt of a message, and what is kept of it, which must have come this far."""

@@ -13,10 +13,14 @@ from scafflix.federate.messages import Curve, Evaluation, Train
 from scafflix.federate.secure.fixed import FixedPoint, fixed_point_for
 from scafflix.personalization.rules.contract import GRID
 
-ARRAYS = {"point": (), "average": (), "restored": ()}
+ARRAYS: dict[str, Any] = {"point": (), "average": (), "restored": ()}
 KIND = {"kind": "train"}
-REPORTED = ("loss", "score", "loss_personal", "alpha", "gain")
-REPORTED += tuple(f"test_loss_{kind}" for kind in ("local", "global", "personal"))
+CURVE = len(GRID) + 2  # the costs, the examples, and 1
+LARGEST = 1e12  # of a number that is reported
+REPORTED = (
+    *("loss", "score", "loss_personal", "alpha", "gain"),
+    *("test_loss_local", "test_loss_global", "test_loss_personal"),
+)
 
 
 def kept(message: Train) -> dict[str, Any]:
@@ -29,17 +33,14 @@ def reported(told: Curve | Evaluation) -> dict[str, Any]:
     """What a client has to tell at the end: of each number the number and 1, or twice 0 where it
     is unknown or too large."""
     if isinstance(told, Curve):
-        known = [*told.curve[0].tolist(), *told.curve[1].tolist(), 1.0] if told.curve else []
-        return {"kind": "curve", "numbers": known or [0.0] * CURVE}
+        known = [number for part in told.curve for number in part.tolist()]
+        fits = known and all(abs(number) < LARGEST for number in known)
+        return {"kind": "curve", "numbers": [*known, 1.0] if fits else [0.0] * CURVE}
     numbers: list[float] = []
     for name in REPORTED:
         value = getattr(told, name)
         numbers += [value, 1.0] if abs(value) < LARGEST else [0.0, 0.0]
     return {"kind": "evaluation", "numbers": numbers}
-
-
-CURVE = len(GRID) + 2  # the costs, the examples, and 1
-LARGEST = 1e9  # of a number that is reported
 
 
 def asked(about: Mapping[str, Any]) -> Train:
