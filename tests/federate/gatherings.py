@@ -39,6 +39,12 @@ class Circle:
         }
         self.seen: dict[str, list[Any]] = {name: [] for name in numbers}
 
+    def kept(self, name: str, gathering: Gathering) -> Any:
+        """What a client has on disk of an attempt, secrets and all."""
+        found = durable.read(self.members[name].path)
+        assert found is not None
+        return found[0]["attempts"][gathering.occasion.attempt]
+
     def answer(self, gathering: Gathering, name: str) -> Any:
         """What a client says in the present stage."""
         member = self.members[name]

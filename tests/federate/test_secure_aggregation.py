@@ -413,6 +413,21 @@ def test_a_client_unmasks_no_sum_of_too_few_or_without_itself() -> None:
         assert isinstance(hospital.handle(asked), Unmasked)
 
 
+def test_an_old_request_that_comes_again_takes_nobody_out_of_the_present_attempt() -> None:
+    with quick_folder() as folder:
+        server, hospitals = _secure(folder)
+        _until(server, hospitals, Share)
+        old = {name: _train(server, name, "old") for name in hospitals}
+        _until(server, hospitals, Mask)
+        for stage in (Mask, Unmask):
+            _until(server, hospitals, stage)
+            for name, hospital in hospitals.items():
+                assert isinstance(hospital.handle(old[name]), Keys)
+        _until(server, hospitals, Train)
+        assert not server.tally.counts["attempts_repeated"]
+        np.testing.assert_allclose(flat(server.x), outcome(rounds=1)[0], rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("threshold", [1, 2, 6])
 def test_a_client_shares_no_secret_that_half_of_them_can_find(threshold: int) -> None:
     with quick_folder() as folder:

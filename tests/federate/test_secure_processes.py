@@ -55,9 +55,11 @@ def test_processes_make_the_models_of_the_simulator_and_log_no_secret(tmp_path: 
         assert kept is not None
         assert hidden is not None
         controls.append(kept[1][0])
-        secrets += [hidden[0][what] for what in ("key", "seed", "seal")]
+        for attempt in hidden[0]["attempts"].values():
+            secrets += [attempt[what] for what in ("key", "seed", "seal")]
         assert (folder / f"{name}-secure.safetensors").stat().st_mode & 0o077 == 0
     assert np.linalg.norm(sum(controls)) < 1e-12
+    assert len(secrets) >= 9
     for place in ("logs", "server", "flower"):
         for file in (tmp_path / "run" / place).rglob("*"):
             content = file.read_bytes() if file.is_file() else b""

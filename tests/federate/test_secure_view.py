@@ -132,7 +132,7 @@ def test_taking_away_all_that_is_revealed_leaves_noise_of_every_single_message(
     assert noisy(left)  # its own mask is still there, and nobody reveals a share of that
     assert np.abs(fixed.decoded(left) - numbers["d"]).min() > 1e-3
     # with both secrets, which nobody reveals, it would be open
-    seed = bytes_in(circle.members["d"]._read()[SEED])  # type: ignore[index]
+    seed = bytes_in(circle.kept("d", gathering)[SEED])
     subtract(left, masks.own_mask(seed, occasion, "d", shape))
     np.testing.assert_allclose(fixed.decoded(left), numbers["d"], atol=fixed.step())
 
@@ -140,7 +140,7 @@ def test_taking_away_all_that_is_revealed_leaves_noise_of_every_single_message(
 def test_of_each_client_one_secret_is_revealed_and_no_share_of_the_other(tmp_path: Path) -> None:
     circle = Circle(tmp_path, given(3), SINGLE)
     gathering = circle.gather(3, {Masked: ["d"]})
-    kept = {name: circle.members[name]._read() for name in NAMES}
+    kept = {name: circle.kept(name, gathering) for name in NAMES}
     secret = secrets_of(gathering)
     told = "".join(str(one._replace(words=())) if isinstance(one, Masked) else str(one)
                    for seen in circle.seen.values() for one in seen)  # fmt: skip
@@ -165,8 +165,7 @@ def test_fewer_shares_than_the_threshold_give_no_secret(tmp_path: Path) -> None:
     weights = weights_of([places[name] for name in gathering.revealed])
     for who in NAMES:
         shares = {places[h]: bytes_in(told[who][0]) for h, told in gathering.revealed.items()}
-        kept: Any = circle.members[who]._read()
-        assert combined(shares, weights) != bytes_in(kept[SEED])
+        assert combined(shares, weights) != bytes_in(circle.kept(who, gathering)[SEED])
 
 
 def test_many_attempts_with_random_dropouts_give_exact_sums(torture: bool) -> None:

@@ -64,6 +64,7 @@ def make_node_key(folder: Path, name: str) -> Path:
     certificate, with the suffix `.crt`, if the authority is in the folder."""
     path = durable.new_folder(folder) / checked_name(name)
     _refuse_to_replace(path)
+    _refuse_to_replace(path.with_name(f"{name}.crt"))  # a client may be called ca
     key = _new_key()
     _write_key(path, key, serialization.PrivateFormat.OpenSSH)
     ssh = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)

@@ -36,6 +36,7 @@ from scafflix.federate.secure.messages import (
 )
 from scafflix.federate.secure.shares import SHARE, mark_of, split
 
+ATTEMPTS = 8  # at a round, whose secrets are kept until the next
 KEY, SEED = "key", "seed"  # the secrets of a client: for the masks of pairs, and for its own
 
 
@@ -51,17 +52,21 @@ class Member:
         """Fresh keys for an attempt; `about` is what its message will be made from again, and of
         which kind it is."""
         committed, weight, receipt = ready
-        kept = self._read()
-        place = [*occasion[:3], about["kind"]]
-        if kept is None or kept["occasion"] != list(occasion):
-            if kept is not None and kept["revealed"] and kept["place"] == place:
+        place, attempt = [*occasion[:3], about["kind"]], occasion.attempt
+        file = self._read()
+        if file is None or file["place"] != place:
+            file = {"place": place, "unmasked": "", "attempts": {}}
+        if attempt not in file["attempts"]:
+            if file["unmasked"]:
                 raise RefusedError(
                     "stale", f"its message of round {occasion.round} is in another sum already."
                 )
-            kept = {"occasion": list(occasion), "place": place, "about": dict(about)}
-            kept["revealed"] = {}
-            kept |= {what: masks.new_secret().hex() for what in (KEY, SEED, "seal")}
-            self._write(kept)
+            made = {what: masks.new_secret().hex() for what in (KEY, SEED, "seal")}
+            # an old request that comes again must not take the place of the present attempt
+            earlier = list(file["attempts"].items())[1 - ATTEMPTS :]
+            file["attempts"] = {**dict(earlier), attempt: {**made, "about": dict(about)}}
+            self._write(file)
+        kept = file["attempts"][attempt]
         mask, seal = (masks.public_of(bytes_in(kept[what])).hex() for what in (KEY, "seal"))
         certificate = signature = ""
         if self.identity is not None:
@@ -71,7 +76,7 @@ class Member:
 
     def shares(self, message: Share) -> Shares:
         """Shares of both secrets, sealed for each client of the attempt."""
-        occasion, kept = self._current(message)
+        occasion, kept, file = self._current(message)
         asked = [message.threshold, message.unit, message.told]
         if kept.get("asked", asked) != asked:
             raise RefusedError("stale", "it has shared its secrets among others.")
@@ -80,7 +85,7 @@ class Member:
             self._check_people(occasion, kept, people, message.threshold)
             kept["asked"] = asked
             kept["own"], kept["shares"] = self._shared(occasion, kept, people, message.threshold)
-            self._write(kept)
+            self._write(file)
         mark = mark_of(bytes_in(kept[SEED]))
         return Shares(*self._place(occasion), mark=mark, told=text_of(kept["shares"]))
 
@@ -125,7 +130,7 @@ class Member:
         self, message: Mask, numbers: Callable[[Mapping[str, Any]], tuple[Floats, FixedPoint]]
     ) -> Masked:
         """Its numbers, made from `about`, plus its own mask and one for each other client."""
-        occasion, kept = self._current(message, "asked")
+        occasion, kept, file = self._current(message, "asked")
         senders = told_in(message.told, 1)
         threshold, unit, told = kept["asked"]
         people = told_in(told, 4)
@@ -143,7 +148,7 @@ class Member:
             words = fixed.encoded(exact, len(people))
         except ScafflixError as error:
             raise RefusedError("range", str(error)) from None
-        self._write(kept)
+        self._write(file)
         self._hide(words, occasion, kept, people)
         return Masked(*self._place(occasion), words=(words,))
 
@@ -175,9 +180,9 @@ class Member:
 
     def revealed(self, message: Unmask) -> Unmasked:
         """Of each client a share of the secret that it is asked for."""
-        occasion, kept = self._current(message, "opened")
+        occasion, kept, file = self._current(message, "opened")
         wanted = {name: what for name, (what,) in told_in(message.told, 1).items()}
-        if kept["revealed"] not in ({}, wanted):
+        if file["unmasked"] and (file["unmasked"], kept.get("wanted")) != (message.attempt, wanted):
             raise RefusedError("stale", "it has revealed shares for another sum of this round.")
         survivors = [name for name, what in wanted.items() if what == SEED]
         if (
@@ -187,21 +192,28 @@ class Member:
             or len(survivors) < kept["asked"][0]
         ):
             raise RefusedError("range", "a sum must have its message and those of enough others.")
-        if not kept["revealed"]:
-            kept["revealed"] = wanted
-            self._write(kept)
+        if not file["unmasked"]:
+            file["unmasked"], kept["wanted"] = message.attempt, wanted
+            self._write(file)
         told = {name: [kept["opened"][name][what == SEED]] for name, what in wanted.items()}
         return Unmasked(*self._place(occasion), told=text_of(told))
 
-    def _current(self, message: Share | Mask | Unmask, needed: str = "occasion") -> Any:
-        """The attempt of a message, and what is kept of it, which must have come this far."""
+    def _current(self, message: Share | Mask | Unmask, needed: str = "about") -> Any:
+        """The attempt of a message, what is kept of it, which must have come this far, and all
+        that is kept."""
         occasion = Occasion(message.run, message.epoch, message.round, message.attempt)
-        kept = self._read()
-        if kept is None or kept["occasion"] != list(occasion) or needed not in kept:
+        file = self._read()
+        kept = None if file is None else file["attempts"].get(occasion.attempt)
+        if (
+            file is None
+            or kept is None
+            or needed not in kept
+            or file["place"][:3] != [*occasion[:3]]
+        ):
             raise RefusedError(
                 "stale", f"it is not in this attempt at round {occasion.round}, or not so far."
             )
-        return occasion, kept
+        return occasion, kept, file
 
     def _place(self, occasion: Occasion) -> tuple[str, int, str, int, str]:
         return occasion.run, occasion.epoch, self.name, occasion.round, occasion.attempt
@@ -210,5 +222,5 @@ class Member:
         found = durable.read(self.path, " Move it away; the client can then take part again.")
         return None if found is None else found[0]
 
-    def _write(self, kept: dict[str, Any]) -> None:
-        durable.write(self.path, kept, [], self.hook)
+    def _write(self, file: dict[str, Any]) -> None:
+        durable.write(self.path, file, [], self.hook)
