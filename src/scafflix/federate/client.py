@@ -50,7 +50,8 @@ from scafflix.federate.naming import first_names, named, names_of, under_names
 from scafflix.federate.planning import UsersMethod, own_method
 from scafflix.federate.slopes import Slopes
 from scafflix.methods.method import Client, Method, Number, Turn
-from scafflix.methods.remembering import Kept, ready
+from scafflix.methods.private import ready
+from scafflix.methods.remembering import Kept
 from scafflix.personalization.mixing import mix
 from scafflix.personalization.rules import blending
 from scafflix.personalization.rules.choosing import consults

@@ -19,7 +19,7 @@ from scafflix.core.precision import in_float64
 from scafflix.core.store import Store
 from scafflix.core.versions import versions
 from scafflix.data import Federation
-from scafflix.gradients import Exact
+from scafflix.gradients import Exact, Private
 from scafflix.methods.method import Method
 from scafflix.models.calibration import forecasts
 from scafflix.models.network import Network, Params
@@ -231,6 +231,12 @@ def _certificate(
         return None, (
             f"The theorem is for rounds of {some} clients; here {outcome.cohort} "
             "take part in a round."
+        )
+    if isinstance(method.gradient, Private) and np.isnan(method.rate.radius):
+        return None, (
+            f"Gradients of examples may be longer than the clip, {float(method.gradient.clip):g}, "
+            "and no theorem covers clipping; with rows of bounded norms and a larger clip there is "
+            "a certificate."
         )
     if not np.isfinite(method.rate.zeta):
         return None, f"No theorem covers {method.name} with these stepsizes and this pace."
