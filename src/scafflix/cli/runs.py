@@ -75,7 +75,7 @@ def demo(out: Out = None, force: Force = False) -> None:
     _begin("compare", out or Path("demo"), force, config=plain(config), title=title)
 
 
-OF_RUNS = ("rounds", "seed", "part", "every", "store", "keep", "strict")
+OF_RUNS = ("seed", "part", "every", "store", "keep", "strict")
 
 
 NETWORK = "Your network"  # a panel of the help

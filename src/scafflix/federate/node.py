@@ -29,6 +29,7 @@ from scafflix.federate.convex import ConvexLearner
 from scafflix.federate.examples import load_examples, numbered
 from scafflix.federate.learner import Learner, reduction_of
 from scafflix.federate.network import NetworkLearner, network_of
+from scafflix.federate.privacy import Guard, terms_of
 from scafflix.federate.table_client import TableClient
 from scafflix.gradients import Minibatch
 from scafflix.models import MODELS, NETWORKS, is_network, is_own
@@ -65,7 +66,10 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
                 "variance and no `full_gradient`; leave out reduced, or add them."
             )
         _refuse_few(learner.examples, config.batch, own)
-        return ClientCore(name, float(trained), learner, folder, users_method=users, rule=rule)
+        agreed = terms_of(config)
+        guard = None if agreed is None else Guard(agreed)
+        one = (name, float(trained), learner, folder)
+        return ClientCore(*one, users_method=users, rule=rule, guard=guard)
 
     if own.get("learner") and own.get("model"):
         raise ScafflixError("A node has a learner or a model of its own, not both; leave out one.")
@@ -78,6 +82,11 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
         made_on = learner_in(str(own["model"]))
     else:
         _check_known(config.model)
+    if path.suffix.lower() in TABLES and config.privacy != "none":
+        raise ScafflixError(
+            f"{path.name} is a table, and summaries of its columns would be told without noise; "
+            "with privacy give the node numbers that are prepared already (npz or svmlight)."
+        )
     if path.suffix.lower() in TABLES:
 
         def prepared(examples: Federation, agreed: Agreement) -> ClientCore:

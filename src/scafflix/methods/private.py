@@ -26,6 +26,7 @@ from scafflix.gradients import Private, points_of
 from scafflix.methods.method import Client, Local, Method, Number, Turn, fitted
 from scafflix.methods.remembering import remembering
 from scafflix.privacy.terms import Release, checked_release
+from scafflix.theory import NO_RATE
 
 Inner = Callable[..., Any]  # a function of the method itself
 NOISE = 1  # the part of a client's own stream that its noise comes from
@@ -41,7 +42,10 @@ def private(method: Method, clip: float, noise: float) -> Method:
             "The method's gradients are private already, for each example; leave out one of the "
             "two."
         )
-    return replace(method, release=Release(*checked_release(clip, noise)))
+    release = Release(*checked_release(clip, noise))
+    changes = np.isfinite(release.clip) or release.noise > 0
+    rate = NO_RATE if changes else method.rate  # no theorem covers clipped updates
+    return replace(method, release=release, rate=rate)
 
 
 @jax.tree_util.register_static

@@ -18,7 +18,7 @@ from scafflix.core.types import Floats
 from scafflix.core.vector import names_of
 from scafflix.gradients import Private
 from scafflix.methods.method import Client, Method
-from scafflix.methods.private import points_asked, weights_of
+from scafflix.methods.private import points_asked, ready, weights_of
 from scafflix.privacy import (
     Limit,
     epsilon_of_batches,
@@ -42,17 +42,27 @@ def check_private(member: Run, h0: object) -> None:
     """Refuse what would tell more than is counted."""
     if not is_private(member.method):
         return
+    person = member.person
+    unit = "client" if member.method.release is not None else "example"
+    check_begin(unit, h0, person.start is not None and person.start.rounds > 0)
+    check_mixing(unit, person.alpha[person.active])
+
+
+def check_begin(unit: str, h0: object, warm: bool) -> None:
+    """Refuse a start that is made of data."""
     if not isinstance(h0, str) or h0 != "zero":
         raise ScafflixError(
-            "Control variates that begin warm are gradients without noise; with privacy leave out "
-            "h0."
+            f"h0 would be made of gradients without noise; with privacy {unit} it must be zero."
         )
-    person = member.person
-    if person.start is not None and person.start.rounds:
+    if warm:
         raise ScafflixError(
-            "A warm-up is rounds without noise; with privacy let optima be common or none."
+            f"A warm-up is rounds without noise; with privacy {unit} optima must be common or none."
         )
-    if isinstance(member.method.gradient, Private) and (person.alpha[person.active] < 1).any():
+
+
+def check_mixing(unit: str, alpha: Any) -> None:
+    """Refuse gradients of which more than one example's part depends on an example."""
+    if unit == "example" and (np.asarray(alpha) < 1).any():
         raise ScafflixError(
             "Privacy for every example needs alpha = 1 in training: a gradient at a mixture with "
             "x_i* depends on every example by x_i* too, which no noise hides. Let clients mix at "
@@ -165,10 +175,6 @@ class Account:
             low, high = (middle, high) if self.worst(middle) <= budget else (low, middle)
         return low
 
-    def noise_for(self, budget: float) -> float:
-        """The least noise with which all rounds are within the budget."""
-        return least_noise(lambda noise: self.worst(self.rounds, noise), budget)
-
     def facts(self, rounds: int, limit: Limit, asked: int) -> dict[str, Any]:
         """What a summary says."""
         found = self.method.release or self.method.gradient
@@ -202,12 +208,17 @@ def allowed_rounds(account: Account | None, limit: Limit, rounds: int) -> int:
     return made
 
 
-def with_noise(method: Method, noise: float) -> Method:
-    """The same private method with another noise multiplier."""
-    if method.release is not None:
-        return replace(method, release=replace(method.release, noise=noise))
-    assert isinstance(method.gradient, Private)
-    return replace(method, gradient=replace(method.gradient, noise=noise))
+def noise_within(
+    problem: Problem, member: Run, cohort: int | None, rounds: int, limit: Limit
+) -> float:
+    """The least noise multiplier with which all rounds of a run are within the budget, whatever
+    that of the given method is."""
+    assert limit.budget is not None
+    method = ready(member.method, names_of(problem.template))
+    account = Account(problem, member._replace(method=method), cohort, rounds, limit)
+    if not len(account.active):
+        return 1.0
+    return least_noise(lambda noise: account.worst(rounds, noise), limit.budget)
 
 
 def account_of(

@@ -232,12 +232,14 @@ def _certificate(
             f"The theorem is for rounds of {some} clients; here {outcome.cohort} "
             "take part in a round."
         )
-    if isinstance(method.gradient, Private) and np.isnan(method.rate.radius):
+    if isinstance(method.gradient, Private) and np.isnan(method.rate.noise):
         return None, (
             f"Gradients of examples may be longer than the clip, {float(method.gradient.clip):g}, "
             "and no theorem covers clipping; with rows of bounded norms and a larger clip there is "
             "a certificate."
         )
+    if method.release is not None and not np.isfinite(method.rate.zeta):
+        return None, "No theorem covers updates that are clipped."
     if not np.isfinite(method.rate.zeta):
         return None, f"No theorem covers {method.name} with these stepsizes and this pace."
     floor = theory.rounding_floor(
