@@ -141,7 +141,7 @@ class Spending:
             self._before, self.spent = found[0]["before"], found[0]["spent"]
 
     def take(self, moment: tuple[int, int], names: Sequence[str], least: int) -> None:
-        """A round is closed with these clients; the same round again, after a crash, counts once."""
+        """A round is closed with these clients; the same one again, after a crash, counts once."""
         if self.terms is None:
             return
         if moment != self._last:
