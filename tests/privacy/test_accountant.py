@@ -53,10 +53,11 @@ def delta_of_sampled(q: float, z: float, epsilon: float) -> float:
     def alone(x: float) -> float:
         return float(stats.norm.pdf(x, 0, z))
 
-    found = [
-        integrate.quad(lambda x: max(0.0, p(x) - math.exp(epsilon) * r(x)), -12, 13, limit=400)[0]
-        for p, r in ((mixture, alone), (alone, mixture))
-    ]
+    def excess(x: float, sign: int) -> float:
+        pair = (mixture(x), alone(x))[::sign]
+        return max(0.0, pair[0] - math.exp(epsilon) * pair[1])
+
+    found = [integrate.quad(excess, -12, 13, (sign,), limit=400)[0] for sign in (1, -1)]
     return max(found)
 
 

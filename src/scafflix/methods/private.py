@@ -21,6 +21,7 @@ from jax.tree_util import Partial
 from scafflix.core.arguments import instance
 from scafflix.core.dependence import tainted
 from scafflix.core.errors import ScafflixError
+from scafflix.core.precision import in_float64
 from scafflix.core.vector import Vector
 from scafflix.gradients import Private, points_of
 from scafflix.methods.method import Client, Local, Method, Number, Turn, fitted
@@ -298,6 +299,7 @@ def points_asked(method: Method, names: Sequence[str]) -> int:
     return len(points_of(method.asks(trial.client, trial.state, trial.sent, trial.local))[0])
 
 
+@in_float64
 def weights_of(method: Method, names: Sequence[str], clients: Client) -> np.ndarray[Any, Any]:
     """What the message of each client weighs in the mean."""
     trial = Trial.of(method, names)
