@@ -27,7 +27,7 @@ from scafflix.federate.messages import Evaluation, Introduction, Refusal, Train,
 from scafflix.federate.planning import advice
 from scafflix.federate.privacy import Guard, Terms, secure_normals, terms_of
 from scafflix.federate.records import record
-from scafflix.federate.roster import new_roster
+from scafflix.federate.roster import Roster, new_roster
 from scafflix.federate.server import ServerCore
 from scafflix.federate.serving import serve
 from scafflix.federate.settings import Settings
@@ -48,8 +48,14 @@ def private_hospitals(folder: Path, terms: Terms = TERMS) -> dict[str, Hospital]
     return {f"clinic-{k}": Hospital(partial(make, k)) for k in range(N)}
 
 
-def server_of(folder: Path, hospitals: Any, terms: Terms = TERMS, **settings: Any) -> ServerCore:
-    roster = new_roster(introduce(hospitals))
+def server_of(
+    folder: Path,
+    hospitals: Any,
+    terms: Terms = TERMS,
+    roster: Roster | None = None,
+    **settings: Any,
+) -> ServerCore:
+    roster = roster or new_roster(introduce(hospitals))
     people = [one for one in roster.introductions if one.alpha > 0]
     method = METHODS["scafflix"](advice(people, Exact(), 0.2, 0.5), p=0.5)
     chosen = Settings(**{"rounds": 6, "privacy": terms, **settings})
@@ -156,7 +162,7 @@ def test_a_server_that_starts_again_goes_on_counting(tmp_path: Path) -> None:
     hospitals = private_hospitals(tmp_path)
     core = server_of(tmp_path, hospitals, rounds=3)
     serve(core, Direct(hospitals))
-    again = server_of(tmp_path, hospitals, rounds=5)
+    again = server_of(tmp_path, hospitals, roster=core.roster, rounds=5)
     assert again.spending.spent == core.spending.spent
     again.spending.take((0, 2), again.names, again.least_noisy)  # the last round, closed again
     assert again.spending.spent == core.spending.spent

@@ -39,33 +39,34 @@ def by_hand(problem: sx.Problem, i: int, x: Any, clip: float) -> Any:
 
 
 @in_float64
-def answer(problem: sx.Problem, gradient: Private, x: Any, seed: int = 0) -> Any:
-    keys = jax.random.split(jax.random.key(seed), (1, problem.n))
-    points = Vector(np.broadcast_to(x, (1, problem.n, *problem.shape)))
-    return np.asarray(gradient.answer(problem.losses, points, keys).tree)[0]
+def answers(problem: sx.Problem, gradient: Private, x: Any, times: int) -> Any:
+    """Estimates at x of every client, as many times."""
+    keys = jax.random.split(jax.random.key(0), (times, problem.n))
+    points = Vector(np.broadcast_to(x, (times, problem.n, *problem.shape)))
+    return np.asarray(gradient.answer(problem.losses, points, keys).tree)
 
 
 def test_every_examples_gradient_is_clipped_by_itself(problem: sx.Problem) -> None:
     x = np.random.default_rng(0).normal(size=problem.shape)
     for clip in (0.2, 1.0, 1e6):
-        found = answer(problem, private_gradient(clip, 0.0), x)
+        (found,) = answers(problem, private_gradient(clip, 0.0), x, 1)
         for i in range(problem.n):
             np.testing.assert_allclose(found[i], by_hand(problem, i, x, clip), rtol=1e-10)
 
 
 def test_the_noise_has_the_standard_deviation_said(problem: sx.Problem) -> None:
     x, counts = np.zeros(problem.shape), problem.federation.train.counts
-    quiet = answer(problem, private_gradient(0.5, 0.0), x)
-    drawn = [answer(problem, private_gradient(0.5, 3.0), x, k) - quiet for k in range(60)]
-    scaled = np.array(drawn) * (counts / (3.0 * 0.5))[:, None]
+    quiet = answers(problem, private_gradient(0.5, 0.0), x, 1)
+    drawn = answers(problem, private_gradient(0.5, 3.0), x, 60) - quiet
+    scaled = drawn * (counts / (3.0 * 0.5))[:, None]
     assert abs(scaled.mean()) < 4 / np.sqrt(scaled.size)
     assert abs(scaled.std() - 1) < 4 / np.sqrt(2 * scaled.size)
 
 
 def test_batches_are_examples_drawn_one_by_one_and_unbiased(problem: sx.Problem) -> None:
     x = np.ones(problem.shape)
-    whole = answer(problem, private_gradient(1.0, 0.0), x)
-    some = np.array([answer(problem, private_gradient(1.0, 0.0, 5), x, k) for k in range(400)])
+    (whole,) = answers(problem, private_gradient(1.0, 0.0), x, 1)
+    some = answers(problem, private_gradient(1.0, 0.0, 5), x, 400)
     error = some.std(axis=0) / np.sqrt(len(some))
     assert (np.abs(some.mean(axis=0) - whole) < 5 * error + 1e-12).all()
 

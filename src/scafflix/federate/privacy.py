@@ -20,7 +20,7 @@ from scafflix.core import durable
 from scafflix.core.durable import Hook
 from scafflix.core.errors import ScafflixError
 from scafflix.methods.method import Client, Local, Method
-from scafflix.methods.private import clipped, what_travels
+from scafflix.methods.private import Chosen, clipped, what_travels
 from scafflix.personalization.personalize import rule_in
 from scafflix.personalization.rules.choosing import COMMON
 from scafflix.privacy import epsilon_of_gaussians, least_noise
@@ -94,6 +94,7 @@ class Guard:
 
     def __init__(self, terms: Terms, normals: Any = secure_normals) -> None:
         self.terms, self.normals = terms, normals
+        self._chosen: dict[Any, Chosen] = {}  # by the method
 
     def release(
         self,
@@ -106,7 +107,10 @@ class Guard:
         """What the client goes on with, and makes its message of; the noise of `least` such
         messages together is what the terms say."""
         client, state, sent = at
-        chosen = what_travels(method, names)
+        asked = (method.name, str(method.settings), tuple(names))
+        if asked not in self._chosen:
+            self._chosen[asked] = what_travels(method, names)
+        chosen = self._chosen[asked]
         origins = chosen.of(method.begin(client, state, sent))
         near = [np.asarray(a) for a in clipped(self.terms.clip, chosen.of(local), origins)]
         part = self.terms.clip * self.terms.noise / np.sqrt(least)
