@@ -31,7 +31,7 @@ from scafflix.core.types import Floats
 from scafflix.core.vector import Vector
 from scafflix.federate import client_state, judging
 from scafflix.federate.client_state import Memory, Pending
-from scafflix.federate.learner import Learner
+from scafflix.federate.learner import Learner, Scales
 from scafflix.federate.messages import (
     Curve,
     Evaluate,
@@ -52,6 +52,7 @@ from scafflix.federate.messages import (
 )
 from scafflix.federate.naming import first_names, named, names_of, under_names
 from scafflix.federate.planning import UsersMethod, own_method
+from scafflix.federate.privacy import Guard
 from scafflix.federate.secure import numbers
 from scafflix.federate.secure.fixed import DOUBLE, FixedPoint
 from scafflix.federate.secure.identity import Identity
@@ -60,7 +61,8 @@ from scafflix.federate.secure.member import Member
 from scafflix.federate.secure.messages import Keys, Mask, Share, Unmask
 from scafflix.federate.slopes import Slopes
 from scafflix.methods.method import Client, Method, Number, Turn
-from scafflix.methods.remembering import Kept, ready
+from scafflix.methods.private import ready
+from scafflix.methods.remembering import Kept
 from scafflix.personalization.mixing import mix
 from scafflix.personalization.rules import blending
 from scafflix.personalization.rules.choosing import consults
@@ -86,7 +88,9 @@ class ClientCore:
         rule: str | None = None,
         secure: bool = False,
         identity: Identity | None = None,
+        guard: Guard | None = None,
     ) -> None:
+        self.guard = guard  # with privacy: nothing made of data leaves without noise
         self.name = checked_name(name)
         if not 0 <= alpha <= 1:
             raise ScafflixError(f"alpha is {alpha}; it must be between 0 and 1.")
@@ -149,7 +153,8 @@ class ClientCore:
 
         With alpha_i = 0 it is asked for nothing more, and takes home x_i*.
         """
-        scales, start = self.learner.scales, self.learner.start()
+        scales = self.learner.scales if self.guard is None else Scales()
+        start = self.learner.start()
         if self.alpha == 0:
             with durable.locked(self.folder), precision(self._double):
                 self._take_home(self.optimum, 0.0, ALONE, 0)
@@ -188,12 +193,17 @@ class ClientCore:
         sent = self._sent(method, "point", message.point)
         kept = self._settle(message, kept, method, client)
         home = method.personal(client, kept.state, sent.x)
-        loss = self.learner.loss(home) if message.report else None
+        tells = message.report and self.guard is None
+        loss = self.learner.loss(home) if tells else None
         gradient = partial(self._slopes.at, message)
         local = algorithm.local_steps(
             method, client, kept.state, sent, message.steps, gradient, message.stops
         )
         client = client._replace(turn=_turn(message))
+        if self.guard is not None:
+            at, least = (client, kept.state, sent), (message.cohort + 1) // 2
+            local = self.guard.release(method, self._names, least, at, local)
+            self.guard.count(self.folder / f"privacy{durable.SUFFIX}", self.hook)
         up, weight = _encoded_upload(method, client, kept.state, sent, local)
         receipt = secrets.token_hex(16) if message.attempt else receipt_of(up)
         remembers = bool(jax.tree.leaves(kept.state))
@@ -316,6 +326,8 @@ class ClientCore:
         if self.rule:
             x_tilde, told = self._choose(message, x, told)
         self._take_home(x_tilde, told.alpha, message.run, message.round)
+        if self.guard is not None:  # how good it is stays here
+            return Evaluation(*place, math.nan, math.nan, alpha=self.alpha)
         loss, score = self.learner.loss(x_tilde), self.learner.score(x_tilde)
         return told._replace(loss_personal=loss, score=score)
 

@@ -11,6 +11,7 @@ from typing import Any
 import tomli_w
 
 from scafflix.core.errors import ScafflixError
+from scafflix.federate.privacy import check_terms_of
 from scafflix.federate.settings import Settings
 from scafflix.models import is_network
 from scafflix.personalization.personalize import rule_in
@@ -100,6 +101,7 @@ def _check_possible(config: DeployConfig) -> None:
         raise ScafflixError(
             "epsilon needs the optimum, which is unknown in a federation; leave it out."
         )
+    check_terms_of(config)
     if config.individual or config.optima == "warm":
         raise ScafflixError("individual and optima = warm are for simulations; leave them out.")
 

@@ -18,6 +18,7 @@ from scafflix.federate.bounds import Bounds, check_alike, check_steps, check_wei
 from scafflix.federate.configuration import DeployConfig, config_from, keys_from, names_from
 from scafflix.federate.flower_transport import GREETING, POLL, FlowerTransport, gather
 from scafflix.federate.planning import advice
+from scafflix.federate.privacy import terms_of
 from scafflix.federate.records import record, without_rounds
 from scafflix.federate.roster import Roster, check_order
 from scafflix.federate.secure.server import SecureServer
@@ -72,6 +73,7 @@ def plan_run(config: DeployConfig, roster: Roster) -> tuple[Method, Settings]:
         checkpoints=config.checkpoints,
         secure_aggregation=config.secure_aggregation,
         threshold=config.threshold,
+        privacy=terms_of(config),
     )
     check_weights(people, method, bounds)
     return method, settings

@@ -33,6 +33,7 @@ from scafflix.federate.convex import ConvexLearner
 from scafflix.federate.examples import load_examples, numbered
 from scafflix.federate.learner import Learner, reduction_of
 from scafflix.federate.network import NetworkLearner, network_of
+from scafflix.federate.privacy import Guard, terms_of
 from scafflix.federate.secure.identity import Identity
 from scafflix.federate.table_client import TableClient
 from scafflix.gradients import Minibatch
@@ -72,8 +73,11 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
             )
         _refuse_few(learner.examples, config.batch, own)
         secure = config.secure_aggregation or bool(own.get("secure-aggregation"))
+        agreed = terms_of(config)
+        guard = None if agreed is None else Guard(agreed)
         more: dict[str, Any] = {"users_method": users, "rule": rule, "secure": secure}
-        return ClientCore(name, float(trained), learner, folder, identity=identity, **more)
+        more |= {"identity": identity, "guard": guard}
+        return ClientCore(name, float(trained), learner, folder, **more)
 
     if own.get("learner") and own.get("model"):
         raise ScafflixError("A node has a learner or a model of its own, not both; leave out one.")
@@ -86,6 +90,11 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
         made_on = learner_in(str(own["model"]))
     else:
         _check_known(config.model)
+    if is_table(path) and config.privacy != "none":
+        raise ScafflixError(
+            f"{path.name} is a table, and summaries of its columns would be told without noise; "
+            "with privacy give the node numbers that are prepared already (npz or svmlight)."
+        )
     if is_table(path):
 
         def prepared(examples: Federation, agreed: Agreement) -> ClientCore:

@@ -125,6 +125,7 @@ def _summary(core: ServerCore, final: float, told: int, seconds: float) -> dict[
         "troubles": {kind: many for kind, many in sorted(core.tally.counts.items()) if many},
         "seconds": seconds,
         "versions": versions(),
+        **core.spending.facts(core.round, core.settings.rounds),
     }
 
 
@@ -150,6 +151,7 @@ def _clients(core: ServerCore, evaluations: Mapping[str, Evaluation]) -> dict[st
         "refused": np.array([core.tally.refused_of[one.client] for one in people]),
         "loss_personal": np.array([told(one.client, "loss_personal") for one in people]),
         "score_personal": np.array([told(one.client, "score") for one in people]),
+        **core.spending.column([one.client for one in people]),
     }
 
 

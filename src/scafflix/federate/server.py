@@ -32,6 +32,7 @@ from scafflix.federate.messages import (
     problem_with_arrays,
     receipt_of,
 )
+from scafflix.federate.privacy import Spending
 from scafflix.federate.roster import Roster
 from scafflix.federate.secure.messages import Keys
 from scafflix.federate.settings import Settings
@@ -72,13 +73,17 @@ class ServerCore(Standing):
         self.closed: Closed | None = None
         self.others: Told | None = None  # what the clients told to choose alpha_i, at the end
         self.reported: dict[str, float] | None = None  # means, where only these are known
+        weights = {name: self._exchange(self.server, name)[1] for name in self.names}
+        self.spending = Spending(folder, settings.privacy, weights)
+        self.least_noisy = (self.cohort_size + 1) // 2  # over how many replies noise is shared out
         self.resume(back_to)
         self._open()
 
     @property
     def done(self) -> bool:
-        """Whether all rounds are closed."""
-        return self.round >= self.settings.rounds
+        """Whether all rounds are closed, or one more could go beyond a budget."""
+        over = self.round >= self.settings.rounds
+        return over or self.spending.exhausted(self.names, self.least_noisy, self.minimum)
 
     # a round
 
@@ -296,6 +301,7 @@ class ServerCore(Standing):
                 self.mirrors.advance(name, moment, self.sent, local, following, made, turn)
             included = self.round if self.remembers else NONE
             self.ledger.include(name, included, self.receipts[name])
+        self.spending.take((self.epoch, self.round), names, self.least_noisy)
         self._journal(loss, len(names))
         self.yardstick.take(distances, self.steps)
         self.server = server
@@ -387,4 +393,6 @@ class ServerCore(Standing):
             "bits_up": self.tally.bits_up,
             "bits_down": self.tally.bits_down,
         }
+        if self.settings.privacy is not None:
+            row["epsilon"] = self.spending.worst
         self.files.journal(row)

@@ -86,11 +86,13 @@ def _who(core: ServerCore) -> str:
     """How many replied, and who did not."""
     assert core.closed is not None
     replied, asked, absent = core.closed
+    spent = core.spending.worst
+    private = "" if spent is None else f", epsilon {spent:.3g}"
     if not absent:
-        return f"{replied} clients"
+        return f"{replied} clients{private}"
     LOG.warning("round %d: closed without %s", core.round, ", ".join(absent))
     names = ", ".join(absent[:MOST_NAMES]) + (" and others" if len(absent) > MOST_NAMES else "")
-    return f"{replied} of {asked} clients, without {names}"
+    return f"{replied} of {asked} clients, without {names}{private}"
 
 
 def _ask(asking: Asking, core: ServerCore, transport: Transport) -> None:

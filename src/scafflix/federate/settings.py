@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from scafflix.core.errors import ScafflixError
+from scafflix.federate.privacy import Terms
 from scafflix.simulate.cohorts import BLOW_UP
 
 
@@ -33,6 +34,7 @@ class Settings:
     every: int = 1  # clients report f_i(x~_i) every this many rounds
     far: float = 100.0  # refuse uploads beyond this multiple of the usual distance; 0: never
     blow_up: float = BLOW_UP  # divergence: this multiple of the first objective; 0: never
+    privacy: Terms | None = None  # what clients and server agreed on
     checkpoints: int = 5  # checkpoints to keep, besides the one of the best model
     secure_aggregation: bool = False  # the server learns sums of a cohort's messages alone
     threshold: int | None = None  # clients that must stay for that; None: more than half
