@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +183,7 @@ def _print_summary(record: Record) -> None:
     show_facts("Run", facts | privacy_facts(summary) | worth.facts(record))
 
 
-def privacy_facts(summary: dict[str, Any]) -> dict[str, Any]:
+def privacy_facts(summary: Mapping[str, Any]) -> dict[str, Any]:
     """What was spent of the clients' privacy, if it was counted."""
     found = summary.get("privacy")
     if found is None:

@@ -68,8 +68,8 @@ def checked_gradient(estimate: object) -> Gradient:
             raise ScafflixError(f"q is {q:g}; it must be above 0 and at most 1.")
         return Reduced(size, q)
     if isinstance(estimate, Private):
-        size = estimate.size and whole_number("batch", estimate.size, least=1)
-        return Private(*checked_release(estimate.clip, estimate.noise), size)
+        batch = estimate.size and whole_number("batch", estimate.size, least=1)
+        return Private(*checked_release(estimate.clip, estimate.noise), batch)
     return estimate
 
 

@@ -15,6 +15,7 @@ from jax import Array
 from scafflix.core.types import Floats
 from scafflix.core.vector import Vector
 from scafflix.gradients.memory import Points, points_of
+from scafflix.models import LinearModel
 from scafflix.problems.constants import Constants
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
@@ -63,6 +64,7 @@ class Private:
 
     def _chosen(self, losses: Losses, keys: Array) -> Array:
         """Which rows take part, `[rows, runs]`."""
+        assert self.size is not None
         owner = losses.owner
         place = jnp.arange(len(owner)) - losses.first[owner]
         share = self.size / losses.counts[owner]
@@ -88,6 +90,7 @@ class Private:
 
 def largest_gradients(problem: Problem) -> Floats:
     """What no gradient of an example exceeds at any model, for each client, without the l2 term."""
+    assert isinstance(problem.model, LinearModel)
     losses, most = problem.losses, np.zeros(problem.n)
     np.maximum.at(most, np.asarray(losses.owner), np.asarray(losses.norm_sq))
     return problem.model.steepest * np.sqrt(most)

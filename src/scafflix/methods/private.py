@@ -249,7 +249,11 @@ def _flow(method: Method, names: Sequence[str], examples: bool) -> tuple[Chosen,
         nothing = _all(trial.state, False)
         clean = jax.tree.map(lambda _: False, client)
         needed = [
-            any(jax.tree.leaves(tainted(send, at, (clean, nothing, sent, form.unflatten(one)))))
+            any(
+                jax.tree.leaves(
+                    tainted(send, at, (clean, nothing, sent, jax.tree.unflatten(form, one)))
+                )
+            )
             for one in alone
         ]
         numbers = tuple(k for k, leaf in enumerate(leaves) if leaf and needed[k])

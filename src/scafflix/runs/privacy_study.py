@@ -82,7 +82,8 @@ def _panel(settings: Mapping[str, Any], progress: Progress | None) -> Panel:
         asked = {key: settings[key] for key in OF_RUNS if key in settings}
         asked |= {"data_seed": division, "method": "scafflix", "alpha": 1.0}
         problem = build_problem(build(RunConfig, asked))
-        facts = [problem.functions, dict(settings), division]
+        shared = {name: value for name, value in settings.items() if name != "divisions"}
+        facts = [problem.functions, shared, division]
         found.append(kept("privacy", RECIPE, facts, partial(_division, settings, problem)))
     scores = np.array([one["scores"] for one in found])  # [divisions, epsilons, seeds, kinds]
     return Panel(

@@ -82,7 +82,7 @@ def private_slopes(slopes: Sampled, gradient: Private, asked: Points) -> tuple[P
             lambda s, x, noise: ((s + deviation * noise) / of + slopes.l2 * x).astype(x.dtype),
             sums,
             point,
-            form.unflatten(parts),
+            jax.tree.unflatten(form, parts),
         )
 
     points, form = points_of(asked)

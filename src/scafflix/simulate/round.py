@@ -87,8 +87,8 @@ class Slopes(NamedTuple):
     ) -> tuple[Points | Query, Array]:
         """Line 8: gradients at one or several points on one sample, and its loss at the first."""
         if isinstance(gradient, Private):
-            sample = Sampled(self.network, self.l2, self.batch, self.most, rows, spans, key)
-            return private_slopes(sample, gradient, asked)
+            drawn = Sampled(self.network, self.l2, self.batch, self.most, rows, spans, key)
+            return private_slopes(drawn, gradient, asked)
         if self.batch is None:
             sample = first_rows(rows, *spans, self.most)
         else:
