@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -58,6 +58,15 @@ def table_options(
         _words("missing_as", missing_as),
         cast(Unknown, choice("unknown", unknown, get_args(Unknown))),
     )
+
+
+def first_change(options: TableOptions, besides: Sequence[str] = ()) -> str | None:
+    """An option that was given, besides some, in words; None if there is none."""
+    plain = asdict(TableOptions())
+    for name, value in asdict(options).items():
+        if value != plain[name] and name not in besides:
+            return f"{name} is {shown(value if isinstance(value, str) else ', '.join(value))}"
+    return None
 
 
 def _words(name: str, given: Any) -> tuple[str, ...]:
