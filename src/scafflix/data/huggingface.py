@@ -204,8 +204,6 @@ def federation_of(
         return prepare_table(columns, federation, wanted.settled(table=True))
     features = _features(table, kept[0], alone)
     prepared = wanted.settled(table=False)
-    if prepared.scale != "none" or prepared.intercept:
-        features = features.reshape(features.shape[0], -1)  # as rows of numbers
     divided = set_aside(federation, prepared)
     made = map_features(divided, lambda numbers: features[_numbers(numbers)])
     return prepare(made, replace(prepared, test=0.0, validation=0.0, min_examples=None))
