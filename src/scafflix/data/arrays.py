@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -76,7 +76,9 @@ def from_arrays(
             raise ScafflixError(
                 f"split is {split!r}, but clients names the client of each row; give one of them."
             )
-        division = Division(*group(admit_labels(clients, matrix.shape[0], "clients")))
+        division = Division(
+            *group(admit_labels(cast(ArrayLike, clients), matrix.shape[0], "clients"))
+        )
     federation = pack(name, matrix, targets, division)
     preparation = Preparation(test, validation, min_examples, seed, intercept, scale)
     return prepare(federation, preparation)

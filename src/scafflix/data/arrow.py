@@ -95,8 +95,9 @@ def _saved(folder: Path) -> pa.Table:
     """What ``save_to_disk`` wrote of one data set."""
     state = _json(folder / STATE)
     files = state.get("_data_files")
-    names = [one.get("filename") for one in files if isinstance(one, dict)] if files else []
-    if not names or not all(isinstance(name, str) for name in names):
+    found = files if isinstance(files, list) else []
+    names = [str(one.get("filename")) for one in found if isinstance(one, dict)]
+    if not names:
         raise ScafflixError(f"{folder / STATE}: it names no files of data.")
     if state.get("_indices_data_files"):
         raise ScafflixError(

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from scafflix.core.arguments import flag, instance, shown
 from scafflix.core.errors import ScafflixError
+from scafflix.core.extras import library
 from scafflix.data.arrays import Preparation, group, pack, prepare, set_aside
 from scafflix.data.arrow import Tables, by_part
 from scafflix.data.columns import class_labels, kind_of_column, numbers_of, plain_columns
@@ -32,7 +33,7 @@ from scafflix.data.origin import Origin
 from scafflix.data.partitioners import NOBODY, Division, Flower, check_partitioner, divided
 from scafflix.data.rows import Rows
 from scafflix.data.scaling import check_scale, map_features
-from scafflix.data.split import Column, divide, follow, parse_split
+from scafflix.data.split import Column, Contiguous, divide, follow, parse_split
 from scafflix.data.streams import Stream, generator
 from scafflix.data.table import LABEL_NAMES, Table, find_label, label_values, whole_column
 from scafflix.data.tabular import (
@@ -127,9 +128,7 @@ def _table(dataset: Any) -> pa.Table:
         )
     if any(kind_of_column(made, column) == "image" for column in made.column_names):
         # images that are only paths get their bytes, as in save_to_disk
-        from datasets.table import embed_table_storage
-
-        made = embed_table_storage(made)
+        made = library("datasets.table", "huggingface").embed_table_storage(made)
     return made
 
 
@@ -237,8 +236,8 @@ def _labels(table: Table, label: str, limit: float | None) -> Labels:
     """The label of every row: one value, or a sequence of whole numbers."""
     if kind_of_column(table.arrow, label) == "numbers":
         return numbers_of(table, label)
-    found = label_values(table, label, limit)
-    if label in class_labels(table.arrow.schema) and (found < 0).any():
+    found: NDArray[Any] = label_values(table, label, limit)
+    if label in class_labels(table.arrow.schema) and limit is None and (found < 0).any():
         row = int(np.argmax(found < 0))
         raise ScafflixError(f"{table.place(row)}: has no label; leave out the rows without one.")
     return found
@@ -309,7 +308,8 @@ def _texts(
         raise ScafflixError(f"{origin}: column {column!r} holds no text; give at least one.")
     names = tuple(shared.clients[i] for i in kept)
     parts = {name: part.take(kept) for name, part in parts.items()}
-    federation = Federation(origin.name, names, **parts, left_out=left_out)
+    held_out = {part: parts.get(part) for part in HELD_OUT}
+    federation = Federation(origin.name, names, parts["train"], **held_out, left_out=left_out)  # type: ignore[arg-type]
     return prepare(federation, wanted.settled(table=False))
 
 
@@ -342,7 +342,7 @@ def _shared(
         elif rule is None and clients is None:
             raise how_many_clients(origin)
         else:
-            asked = parse_split("contiguous") if rule is None else rule
+            asked = Contiguous() if rule is None else rule
             division = divide(asked, labels[train], clients, wanted.seed, scalar)
         random = generator(wanted.seed, Stream.HELD_OUT)
         others = {

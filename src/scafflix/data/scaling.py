@@ -131,7 +131,7 @@ def as_vectors(federation: Federation, request: str) -> Federation:
         )
     if federation.train.features.ndim == 2:
         return federation
-    return map_features(federation, lambda features: features.reshape(features.shape[0], -1))
+    return map_features(federation, lambda images: to_dense(images).reshape(images.shape[0], -1))
 
 
 def largest_absolute(features: Features) -> NDArray[np.float64]:

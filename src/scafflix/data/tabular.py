@@ -117,7 +117,7 @@ def prepare_table(columns: Columns, rows: Federation, wanted: Preparation) -> Fe
     """Divide the rows of a table, decide from the training rows what is done to its columns, and do
     it."""
     scale, divided = check_scale(wanted.scale), set_aside(rows, wanted)
-    made = columns.decide(columns.summary(divided, scale), scale, wanted.intercept)
+    made = columns.decide(columns.summary(divided, scale), scale, bool(wanted.intercept))
     return prepared(divided, columns.found, made)
 
 
