@@ -51,8 +51,15 @@ def save(table: pa.Table, folder: Path, files: int = 1) -> Path:
         names.append(f"data-{number:05d}-of-{files:05d}.arrow")
         with pa.ipc.new_stream(folder / names[-1], table.schema) as writer:
             writer.write_table(table.take(pa.array(rows)))
-    state = {"_data_files": [{"filename": name} for name in names], "_split": None}
+    state = {
+        "_data_files": [{"filename": name} for name in names],
+        "_fingerprint": "0",
+        "_format_columns": None,
+    }
+    state |= {"_format_kwargs": {}, "_format_type": None, "_output_all_columns": False}
+    state |= {"_split": None}
     (folder / "state.json").write_text(json.dumps(state))
+    (folder / "dataset_info.json").write_text("{}")
     return folder
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scafflix.core.errors import ScafflixError, reason_of
+from scafflix.core.errors import ScafflixError
 from scafflix.core.extras import library
 from scafflix.data.admission import BYTE_LIMIT
 from scafflix.data.arrays import by
@@ -61,4 +61,4 @@ def _pixels(content: bytes | None, where: str) -> NDArray[np.uint8]:
     except ScafflixError:
         raise
     except Exception as error:  # whatever a decoder says of a broken file
-        raise ScafflixError(f"{where}: cannot be decoded ({reason_of(error)}).") from None
+        raise ScafflixError(f"{where}: is no image that Pillow can read.") from error
