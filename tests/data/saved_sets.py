@@ -55,9 +55,11 @@ def save(table: pa.Table, folder: Path, files: int = 1) -> Path:
         "_data_files": [{"filename": name} for name in names],
         "_fingerprint": "0",
         "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
     }
-    state |= {"_format_kwargs": {}, "_format_type": None, "_output_all_columns": False}
-    state |= {"_split": None}
     (folder / "state.json").write_text(json.dumps(state))
     (folder / "dataset_info.json").write_text("{}")
     return folder
