@@ -130,7 +130,7 @@ def record(problem: Problem, member: Run, outcome: Outcome, wanted: Wanted) -> R
     for kind in kept:
         arrays |= named(kind, models[kind]) if kind in models else {}
     curves = {} if chosen is None else chosen.curves
-    asked = _asked(problem, member, outcome, metrics)
+    asked = {**_asked(problem, member, outcome, metrics), "part": wanted.part}
     return Record(
         asked, summary, metrics, clients, arrays, curves, problem.federation.preprocessing
     )
