@@ -10,13 +10,10 @@ from typing import Literal
 from scafflix.core.errors import ScafflixError
 from scafflix.data.catalogue import CATALOGUE, FEDJAX, LIBSVM, OWN, SCIKIT_LEARN
 from scafflix.data.hub import hub_folder
-from scafflix.data.recognition import kind_of, tables_in
+from scafflix.data.recognition import is_table, kind_of, stem, tables_in
 
 Kind = Literal["synthetic", "bundled", "svmlight", "table", "archive", "people", "huggingface"]
 """``people``: the source names its clients, see `scafflix.data.recognition`."""
-
-FORMATS: dict[str, Kind] = {".csv": "table", ".parquet": "table", ".npz": "archive"}
-"""The format of each file suffix; any other is svmlight text."""
 
 KINDS: dict[str, Kind] = {
     LIBSVM: "svmlight",
@@ -25,8 +22,6 @@ KINDS: dict[str, Kind] = {
     OWN: "people",
 }
 """What the known data sets of each source are."""
-
-COMPRESSED = (".bz2", ".xz", ".gz")
 
 
 @dataclass(frozen=True)
@@ -83,8 +78,9 @@ def resolve(source: str | Path) -> Origin:
         raise ScafflixError(
             f"{path}: is a folder without the files of clients in a known format; give a file."
         )
-    name = Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
-    return Origin(FORMATS.get(path.suffix.lower(), "svmlight"), name, path)
+    archive = path.suffix.lower() == ".npz"
+    kind: Kind = "table" if is_table(path) else "archive" if archive else "svmlight"
+    return Origin(kind, stem(path), path)
 
 
 def _on_disk(name: str) -> Origin:
