@@ -68,7 +68,7 @@ OTHER: dict[str, Any] = {
     "optima_batch": 5, "optima_steps": 20, "warmup": 3, "warmup_stepsize": 0.2, "store": "disk",
     "keep": "global", "method": "fedavg", "alpha": 0.25, "stepsize": 0.01, "seed": 1,
     "categorical": ("a",), "drop": ("b",), "missing": "refuse", "missing_as": ("9",),
-    "unknown": "refuse",
+    "unknown": "refuse", "transport": "bfloat16",
 }  # fmt: skip
 NONSENSE: dict[type, Any] = {str: "banana", int: -3, float: -3.0, bool: True}
 HARMLESS = {

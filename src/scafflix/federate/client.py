@@ -51,6 +51,7 @@ from scafflix.federate.planning import UsersMethod, own_method
 from scafflix.federate.slopes import Slopes
 from scafflix.methods.method import Client, Method, Number, Turn
 from scafflix.methods.remembering import Kept, ready
+from scafflix.methods.transport import FULL, Transport, transported
 from scafflix.personalization.mixing import mix
 from scafflix.personalization.rules import blending
 from scafflix.personalization.rules.choosing import consults
@@ -82,6 +83,7 @@ class ClientCore:
         hook: Hook = durable.quiet,
         users_method: UsersMethod | None = None,
         rule: str | None = None,
+        transport: str = FULL,
     ) -> None:
         self.name = checked_name(name)
         if not 0 <= alpha <= 1:
@@ -92,7 +94,7 @@ class ClientCore:
         self.folder = durable.new_folder(folder / self.name)
         self.hook = hook
         self.users_method = users_method  # a method from outside this package
-        self.word = rule
+        self.word, self.transport = rule, transport
         self.rule = "" if rule is None else judging.judge_of(learner, rule).rule(rule)
         self._start = learner.start()
         self.layout = layout_of(self._start.tree)
@@ -124,6 +126,7 @@ class ClientCore:
         if isinstance(message, Hello):
             return self.introduce(message)
         try:
+            message = self._wide(message)
             wrong = fault_of(message)
             if wrong is not None:
                 raise RefusedError(wrong.kind, wrong.reason)
@@ -136,6 +139,15 @@ class ClientCore:
             kind = error.kind if isinstance(error, RefusedError) else kind
             place = (message.run, message.epoch, self.name, message.round)
             return Refusal(*place, kind, f"Client {self.name}: {error}")
+
+    def _wide(self, message: Train | Evaluate) -> Train | Evaluate:
+        """With the server's arrays in the types of the model."""
+        if self.transport == FULL:
+            return message
+        wide, like = Transport(self.transport).wide, self._start.tree
+        return message._replace(
+            point=wide(message.point, like), average=wide(message.average, like)
+        )
 
     def introduce(self, message: Hello) -> Introduction:
         """This client's id, and what the server needs for weights and planning.
@@ -375,6 +387,7 @@ class ClientCore:
     def _method(self, message: Train | Evaluate) -> tuple[Method, Client]:
         asked = (message.method, message.settings)
         method = own_method(*asked, self.alpha, message.gamma, self.users_method)
+        method = transported(method, self.transport)
         if self._slopes.reduction is not None:
             method = replace(method, gradient=self._slopes.reduction.estimate)
         method = ready(method, self._names)

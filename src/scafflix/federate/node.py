@@ -65,7 +65,15 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
                 "variance and no `full_gradient`; leave out reduced, or add them."
             )
         _refuse_few(learner.examples, config.batch, own)
-        return ClientCore(name, float(trained), learner, folder, users_method=users, rule=rule)
+        return ClientCore(
+            name,
+            float(trained),
+            learner,
+            folder,
+            users_method=users,
+            rule=rule,
+            transport=config.transport,
+        )
 
     if own.get("learner") and own.get("model"):
         raise ScafflixError("A node has a learner or a model of its own, not both; leave out one.")

@@ -13,6 +13,7 @@ from scafflix.core import specs
 from scafflix.core.errors import ScafflixError
 from scafflix.data import Federation
 from scafflix.methods import Method, find, parameters
+from scafflix.methods.transport import transported
 from scafflix.models import LinearModel, Network, TorchNetwork, is_network
 from scafflix.models.naming import check_model, model_by_name
 from scafflix.personalization.optima import Recipe
@@ -123,7 +124,7 @@ def make_method(advice: Plan, config: RunConfig) -> Method:
     made = make(advice, **options)
     if not isinstance(made, Method):
         raise ScafflixError(f"{config.method} made a {type(made).__name__}; it must make a Method.")
-    return made
+    return transported(made, config.transport)
 
 
 def _own_options(config: RunConfig, asked: specs.Spec) -> dict[str, Any]:
