@@ -1,4 +1,4 @@
-"""A secure run leaves no private key, secret or token anywhere but in the files that are for them."""
+"""A secure run quotes no private key, secret or token but in the files that are for them."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ def test_no_file_of_a_secure_run_quotes_a_secret(
     keys = {"data": "synthetic:rows=20,features=5", "clients": 3, "alpha": 0.5}
     config = checked(DeployConfig(**keys, rounds=2, patience=60.0))
     made, nodes = write_nodes(config, 3, tmp_path / "nodes")
-    federation = LocalFederation(
-        tmp_path, made, nodes, secure=True, page=f"0.0.0.0:{free_port()}"
-    )
+    federation = LocalFederation(tmp_path, made, nodes, secure=True, page=f"0.0.0.0:{free_port()}")
     page = federation.link.page
     assert page is not None
     with page, federation.processes:

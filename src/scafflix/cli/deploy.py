@@ -185,6 +185,13 @@ def node(
     folder: Annotated[
         Path, typer.Option(help="Folder for its state; do not delete it.", metavar="DIR")
     ],
+    part: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of its table that says train, test or validation for each row.",
+            metavar="COLUMN",
+        ),
+    ] = None,
     alpha: Annotated[
         str | None,
         typer.Option(
@@ -224,7 +231,7 @@ def node(
     fixed = None if alpha is None else float(read_alpha(alpha, 1)[0])
     folder = durable.new_folder(folder.absolute())
     own: dict[str, Any] = {"client": checked_name(client), "data": str(data.absolute())}
-    own |= {"folder": str(folder)}
+    own |= {"folder": str(folder)} | ({} if part is None else {"part": part})
     own |= {} if alpha is None else {"alpha": alpha if rule_in(alpha) else fixed}
     own |= {} if model is None else {"model": _findable(model, "model")}
     own |= {} if learner is None else {"learner": _findable(learner)}

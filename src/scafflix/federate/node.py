@@ -7,6 +7,7 @@ learner       MODULE:FUNCTION or FILE.py:FUNCTION of your own backend; the funct
               path and the configuration and returns a `Learner`
 model         FILE.py:NAME of your own PyTorch module, as for a simulation
 method        FILE.py:FUNCTION of your own method; a node never loads a file that a server names
+part          the column of a table that says of each row whether it is train, test or validation
 min-examples  with fewer training examples, or smaller batches, the node does not take part, because
               messages about one or two examples reveal what they are
 """
@@ -21,7 +22,7 @@ from scafflix import gradients
 from scafflix.core.errors import ScafflixError
 from scafflix.core.plugins import find_function
 from scafflix.data.federation import Federation
-from scafflix.data.recognition import TABLES
+from scafflix.data.recognition import is_table
 from scafflix.federate.agreement import Agreement, own_table
 from scafflix.federate.client import ClientCore
 from scafflix.federate.configuration import DeployConfig
@@ -86,12 +87,18 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
         made_on = learner_in(str(own["model"]))
     else:
         _check_known(config.model)
-    if path.suffix.lower() in TABLES:
+    if is_table(path):
 
         def prepared(examples: Federation, agreed: Agreement) -> ClientCore:
             return core(made_on(examples, config, agreed.classes))
 
-        return TableClient(name, own_table(path, config), folder, config, prepared)
+        table = own_table(path, config, own.get("part"))
+        return TableClient(name, table, folder, config, prepared)
+    if own.get("part"):
+        raise ScafflixError(
+            f"part is {own['part']!r}, but {path} is not a table; an npz file names the part of "
+            "each row in an array part."
+        )
     network = bool(own.get("model")) or is_network(config.model)
     examples = load_examples(config, path, network=network)
     return core(made_on(examples, config, config.classes))

@@ -52,7 +52,7 @@ class Cohort(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """What the random streams of a round begin with."""
+    """What the random streams of a run begin with, and in a round those of the round."""
 
     gradient: Array
     compression: Array
@@ -164,7 +164,8 @@ class Compiled:
     def __init__(
         self, problem: Problem, method: Method, state: Any, cohort: int, seed: int
     ) -> None:
-        self.problem, self.method, self.together = problem, method, problem.mesh.size
+        self.problem, self.together = problem, problem.mesh.size
+        self.method = replicate(problem.mesh, method)
         slopes = Slopes.of(problem, method.gradient)
         self.settings = Settings(slopes, problem.mesh, Layout.of(state), cohort)
         purposes = (Stream.GRADIENT, Stream.COMPRESSION)
@@ -189,7 +190,8 @@ class Compiled:
             server,
             kind(asked.steps),
             kind(asked.share),
-            Keys(*(jax.random.fold_in(key, asked.number) for key in self.keys)),
+            np.uint32(asked.number),
+            self.keys,
         )
 
 
@@ -204,10 +206,12 @@ def play(
     server: State,
     steps: Array,
     share: Array,
+    number: Array,
     keys: Keys,
 ) -> Played:
     """The round as a program. It is a round of `algorithm.run`, and tested to be."""
     each, common = P(CLIENTS), P()
+    keys = Keys(*(jax.random.fold_in(key, number) for key in keys))
 
     @partial(
         jax.shard_map,
