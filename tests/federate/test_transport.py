@@ -29,6 +29,7 @@ import cases
 import scafflix as sx
 from scafflix import ScafflixError
 from scafflix.federate.client import ClientCore
+from scafflix.federate.configuration import DeployConfig, checked
 from scafflix.federate.convex import ConvexLearner
 from scafflix.federate.parcels import packed, unpacked
 from scafflix.federate.server import ServerCore
@@ -190,3 +191,14 @@ def test_all_libraries_round_alike() -> None:
         np.testing.assert_array_equal(rounded(some), rounded(torch.from_numpy(some)).numpy())
         back = Transport(kind).wide(Transport(kind).narrow((some,)), (some,))
         np.testing.assert_array_equal(rounded(some), back[0])
+
+
+def test_it_does_not_go_with_privacy_or_secure_aggregation() -> None:
+    with pytest.raises(ScafflixError, match="does not go with privacy"):
+        check_keys(
+            RunConfig(
+                data="iris", transport="float32", privacy="client", clip=1.0, noise_multiplier=1.0
+            )
+        )
+    with pytest.raises(ScafflixError, match="secure aggregation sends whole numbers"):
+        checked(DeployConfig(data="iris", transport="float32", secure_aggregation=True))

@@ -212,6 +212,13 @@ def node(
             help="Refuse to train on fewer examples, or with smaller batches (default: 10).", min=1
         ),
     ] = None,
+    secure_aggregation: Annotated[
+        bool,
+        typer.Option(
+            "--secure-aggregation",
+            help="Take part only where the server sees nothing but sums of messages.",
+        ),
+    ] = False,
 ) -> None:
     """Run one client, which waits for work until you stop it. Its data stay on this machine."""
     _need_flower()
@@ -237,6 +244,8 @@ def node(
     own |= {} if learner is None else {"learner": _findable(learner)}
     own |= {} if method is None else {"method": _findable(method)}
     own |= {} if min_examples is None else {"min-examples": min_examples}
+    own |= {"secure-aggregation": True} if secure_aggregation else {}
+    own |= {"key": str(key.absolute()), "ca": str(ca.absolute())} if key and ca else {}
     with alone(folder) as held:
         settings = folder / "node.toml"
         settings.write_text(tomli_w.dumps(own))

@@ -13,7 +13,7 @@ from scafflix.core import durable
 from scafflix.core.digest import digest_of
 from scafflix.core.errors import ScafflixError
 from scafflix.data.federation import Federation
-from scafflix.data.origin import Origin, resolve
+from scafflix.data.origin import resolve
 from scafflix.data.table import write_table
 from scafflix.federate.agreement import DividedTable, agree_on, joined_table
 from scafflix.federate.configuration import DeployConfig, check_sizes
@@ -39,7 +39,9 @@ def write_nodes(
     network = learner is not None or is_network(config.model)
     asked = network_defaults(config) if network else config
     origin = resolve(config.data)
-    table = joined_table(origin.path, asked) if _agreed_on(origin, learner) else None
+    # a learner of the user's own gets features
+    path = origin.path if origin.kind == "table" and learner is None else None
+    table = None if path is None else joined_table(path, asked)
     federation = load_federation(asked, network) if table is None else _prepared(table, asked)
     if asked_for is not None and asked_for != len(federation.clients):
         raise ScafflixError(
@@ -74,14 +76,9 @@ def write_nodes(
         nodes.append({**own, "min-examples": 1})
     made = replace(config, clients=None, split=None, features=None)
     if table is None:
-        prepared = {"label": None, "scale": "none", "intercept": False}
-        made = replace(made, **prepared, classes=_classes(config, federation))
+        made = replace(made, label=None, scale="none", intercept=False)
+        made = replace(made, classes=_classes(config, federation))
     return made, nodes
-
-
-def _agreed_on(origin: Origin, learner: str | None) -> bool:
-    """Whether nodes agree on what is done to columns; a learner of the user's own gets features."""
-    return origin.kind == "table" and learner is None
 
 
 def _prepared(table: DividedTable, config: DeployConfig) -> Federation:
