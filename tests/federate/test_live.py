@@ -90,8 +90,9 @@ def test_the_file_is_for_its_owner_alone(told: dict[str, Any]) -> None:
 def test_a_run_does_not_notice_that_nobody_can_be_told(tmp_path: Path) -> None:
     hospitals = quadratic_hospitals(tmp_path)
     core = server(tmp_path, hospitals, rounds=3)
-    with Live(Direct(hospitals), core) as live:
-        live.path = tmp_path / "absent" / FILE  # as on a full disk
+    live = Live(Direct(hospitals), core)
+    live.path = tmp_path / "absent" / FILE  # as on a full disk
+    with live:
         serve(core, live, live.noting(None))
     assert core.round == 3
     assert read_live(tmp_path / "server") == {}
