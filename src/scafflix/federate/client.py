@@ -136,7 +136,8 @@ class ClientCore:
         if isinstance(message, Hello):
             return self.introduce(message)
         try:
-            message = self._wide(message)
+            if isinstance(message, Train | Evaluate):
+                message = self._wide(message)
             wrong = fault_of(message)
             if wrong is not None:
                 raise RefusedError(wrong.kind, wrong.reason)

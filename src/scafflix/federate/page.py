@@ -113,8 +113,8 @@ class Page:
         if self.token is not None:
             assert self.certificates is not None
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            names = (self.certificates / name for name in ("server.crt", "server.key"))
-            context.load_cert_chain(*names)
+            certificate = self.certificates / "server.crt"
+            context.load_cert_chain(certificate, certificate.with_name("server.key"))
             # hands are shaken in the connection's own thread, so that nobody waits for another
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
