@@ -207,6 +207,9 @@ class RunConfig(TrainingConfig):
     stepsize: Auto = key(
         "auto (individual, by theory; 0.1 for networks), common, or a number.", "auto"
     )
+    transport: str = key(
+        "Type of the numbers that travel: full (as they are), float32 or bfloat16.", "full"
+    )
     seed: int = key("Seed of the coin, the cohorts and the batches.", 0)
 
 

@@ -161,8 +161,6 @@ def sweep(
             "The budget ends these runs after different numbers of rounds; run them one by one."
         )
     most, rounds = rounds, within[0] if within else rounds
-    if len(runs) == 1 and accounts[0] is not None:
-        progress = progress and told(progress, accounts[0])
     asked = {"rounds": rounds, "epsilon": epsilon, "scores": scores, "part": part}
     wanted = Wanted(epsilon or EPSILON, scores, part, keep)
     sampled = cohort is not None and any(cohort != len(one.person.active) for one in runs)
@@ -172,31 +170,34 @@ def sweep(
             check_stepsizes(problem, member, strict)
     else:
         _check_network(start, epsilon, strict)
-    if problem.linear and not sampled:
+    schedule = Schedule(
+        rounds=rounds,
+        cohort=cohort,
+        every=(1 if problem.linear else 10) if every is None else every,
+        part=part,
+    )
+    together = problem.linear and not sampled
+    if together:
         check_unsampled(every, store)
-        x0 = start_point(start, problem)
-        with watched(progress) as report:
-            outcomes = _side_by_side(
-                problem, runs, rounds, x0, controls, report, checkpoints, asked, watcher
-            )
     else:
         for member in runs:
             check_sampled(member.method.gradient, h0)
-        schedule = Schedule(
-            rounds=rounds,
-            cohort=cohort,
-            every=(1 if problem.linear else 10) if every is None else every,
-            part=part,
-        )
-        for member in runs:
             check_schedule(schedule, member.person.alpha, problem.federation, problem.linear)
-        with watched(progress) as report:
+    x0 = start_point(start, problem) if problem.linear else None
+    with watched(progress) as report:
+        if len(runs) == 1 and accounts[0] is not None:
+            report = report and told(report, accounts[0])
+        if together:
+            outcomes = _side_by_side(
+                problem, runs, rounds, x0, controls, report, checkpoints, asked, watcher
+            )
+        else:
             outcomes = [
                 _rounds(
                     problem,
                     member,
                     replace(schedule, seed=member.seed),
-                    start_point(start, problem) if problem.linear else None,
+                    x0,
                     store,
                     report and part_of(report, number, len(runs)),
                     checkpoints.within(f"group-{number}"),
