@@ -183,11 +183,11 @@ def sweep(
         for member in runs:
             check_sampled(member.method.gradient, h0)
             check_schedule(schedule, member.person.alpha, problem.federation, problem.linear)
-    x0 = start_point(start, problem) if problem.linear else None
     with watched(progress) as report:
         if len(runs) == 1 and accounts[0] is not None:
             report = report and told(report, accounts[0])
         if together:
+            x0 = start_point(start, problem)
             outcomes = _side_by_side(
                 problem, runs, rounds, x0, controls, report, checkpoints, asked, watcher
             )
@@ -197,7 +197,7 @@ def sweep(
                     problem,
                     member,
                     replace(schedule, seed=member.seed),
-                    x0,
+                    start_point(start, problem) if problem.linear else None,
                     store,
                     report and part_of(report, number, len(runs)),
                     checkpoints.within(f"group-{number}"),
