@@ -50,6 +50,14 @@ class DeployConfig(RunConfig):
         "Largest expected number of local steps per round that clients may ask for.", 1000.0
     )
     classes: tuple[Any, ...] = key("All labels that occur at any node.", ())
+    secure_aggregation: bool = key(
+        "The server learns only sums of the messages of a round's clients.", False
+    )
+    threshold: int | None = key(
+        "Clients that must stay to the end of a round's secure aggregation (default: more than "
+        "half).",
+        None,
+    )
 
 
 def text_of(config: DeployConfig) -> str:
@@ -108,6 +116,9 @@ def check_sizes(config: DeployConfig, clients: int) -> None:
         minimum=config.minimum,
         attempts=config.attempts,
         every=config.every or 1,
+        mirror=config.mirror,
+        secure_aggregation=config.secure_aggregation,
+        threshold=config.threshold,
     ).sizes(clients)
 
 
