@@ -106,6 +106,11 @@ class ClientCore:
         self.secure, self.identity = secure, identity  # whether only sums of uploads may be seen
         self.word = rule
         self.rule = "" if rule is None else judging.judge_of(learner, rule).rule(rule)
+        if guard is not None and self.rule and consults(self.rule):
+            raise ScafflixError(
+                f"alpha is {rule!r}, for which clients tell how good models are on their data; "
+                "with privacy give a number, or a rule by which a client decides alone."
+            )
         self._start = learner.start()
         self.layout = layout_of(self._start.tree)
         self._names = first_names(names_of(learner, self._start), len(self._start.tree))
