@@ -68,6 +68,17 @@ class Module:
             if id(value) not in changing
         }
 
+    def counted(self) -> dict[str, NDArray[Any]]:
+        """What batch norms have counted, by its name in the state_dict."""
+        counting = {id(buffer) for norm in self.norms for buffer in norm.buffers()}
+        named = self.module.named_buffers(remove_duplicate=False)
+        return {n: buffer.cpu().numpy().copy() for n, buffer in named if id(buffer) in counting}
+
+    def tree(self, model: Mapping[str, Any]) -> OrderedDict[str, Tensor]:
+        """The arrays of a model as a point of tensors of its own."""
+        made = (torch.tensor(np.asarray(model[n]), device=self.device) for n in self.trained)
+        return OrderedDict(zip(self.trained, made, strict=True))
+
     def put(self, tree: Tree) -> None:
         """Take these tensors for parameters, as they are."""
         for parameter, leaf in zip(self._leaves, tree.values(), strict=True):
