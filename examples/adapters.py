@@ -116,9 +116,9 @@ def main(words: list[str] | None = None) -> dict[str, sx.Record]:
     options.add_argument("--steps", type=int, default=700, help="training steps of the base")
     options.add_argument("--base", type=Path, default="base.safetensors", help="made if absent")
     options.add_argument("--rank", type=int, default=4)
-    options.add_argument("--rounds", type=int, default=40)
+    options.add_argument("--rounds", type=int, default=24)
     options.add_argument("--cohort", type=int, default=5)
-    options.add_argument("--stepsize", type=float, default=0.5)
+    options.add_argument("--stepsize", type=float, default=4.0)
     asked = options.parse_args(words)
     torch.manual_seed(0)
 
@@ -140,7 +140,7 @@ def main(words: list[str] | None = None) -> dict[str, sx.Record]:
     whole = sum(array.numel() for array in state.values())
     print(f"{problem.size:,} parameters in adapters, {whole:,} in the base")
 
-    recipe = sx.Recipe(stepsize=asked.stepsize, batch=20, steps=100)
+    recipe = sx.Recipe(stepsize=asked.stepsize, batch=20, steps=40)
     person = sx.personalize(problem, 0.5, recipe=recipe)
     common = person.at(1.0)
     records: dict[str, sx.Record] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,9 +32,12 @@ def torch_content(predictor: Predictor) -> bytes:
     from scafflix.export.torch_modules import answering
 
     module, example = answering(predictor)
-    rows = ({0: torch.export.Dim("rows")},)
+    free = ("rows", "length") if family(predictor) == "lstm" else ("rows",)
+    rows = ({place: torch.export.Dim(name) for place, name in enumerate(free)},)
     try:
-        program = torch.export.export(module.eval(), (example,), dynamic_shapes=rows)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of PyTorch about its own layers
+            program = torch.export.export(module.eval(), (example,), dynamic_shapes=rows)
     except Exception as error:
         if predictor.own is None:
             raise

@@ -31,7 +31,7 @@ from scafflix.problems.modules import (
     start_of,
     tensors_of,
 )
-from scafflix.problems.restoring import about
+from scafflix.problems.restoring import about, check_same
 
 A_FEW = 4  # examples by which a module is tried
 One = TypeVar("One")
@@ -202,6 +202,11 @@ class TorchFunctions:
     def about(self) -> dict[str, Any]:
         """What a record holds of the module besides arrays."""
         return about(self._first, self._examples["train"].features)
+
+    def check_same(self, known: Mapping[str, Any] | None) -> None:
+        """Refuse to go on with the arrays of a record whose module computed something else."""
+        if known is not None:
+            check_same(self._first, known)
 
     def counted(self, model: Mapping[str, Any], *, of_each: bool) -> dict[str, NDArray[Any]]:
         """What batch norms count of every client's training examples, stacked: at a model for all,

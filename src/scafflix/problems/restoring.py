@@ -84,15 +84,7 @@ def restored(network: TorchNetwork, model: Mapping[str, Any], known: Mapping[str
             f"{_listed({name: np.shape(array) for name, array in model.items()})}; give the module "
             "of the run."
         )
-    then, now = known["outputs"], _outputs(made, known["inputs"])
-    if then is not None and (
-        now is None or not np.allclose(now, then, rtol=0, atol=SAME * then[0])
-    ):
-        raise ScafflixError(
-            f"{network.name} is not what it was when the run was made: it answers otherwise with "
-            "the same arrays, because its code or what is frozen in it has changed; bring back the "
-            "file of then, or put record.personal_model(client) into a module yourself."
-        )
+    check_same(made, known)
     counted = made.counted()
     if lacking := [name for name in counted if name not in model]:
         raise ScafflixError(
@@ -105,6 +97,19 @@ def restored(network: TorchNetwork, model: Mapping[str, Any], known: Mapping[str
             if name in counted:
                 buffer.copy_(torch.tensor(np.asarray(model[name])))
     return made
+
+
+def check_same(module: Module, known: Mapping[str, Any]) -> None:
+    """Refuse a module that computes something else than that of a record."""
+    then, now = known["outputs"], _outputs(module, known["inputs"])
+    if then is None:
+        return
+    if now is None or not np.allclose(now, then, rtol=0, atol=SAME * then[0]):
+        raise ScafflixError(
+            f"{module.network.name} is not what it was when the run was made: it answers otherwise "
+            "with the same arrays, because its code or what is frozen in it has changed; bring "
+            "back the file of then, or put record.personal_model(client) into a module yourself."
+        )
 
 
 def answers(module: Module, inputs: NDArray[Any]) -> NDArray[Any]:
