@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pandas as pd
 
-from scafflix.data.preprocessing import Column, Preprocessing
 from scafflix.core.vector import names_of
+from scafflix.data.preprocessing import Column, Preprocessing
 from scafflix.models import cnn, dense, lstm
 from scafflix.prediction import Predictor
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.random import Generator
 
 from scafflix.data.preprocessing import Column, Preprocessing
+from scafflix.data.text import LENGTH
 from scafflix.data.values import MILLISECONDS
 from scafflix.export.content import family, feature_names, named_weights
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from scafflix.prediction import Predictor
 
 ROWS = 40
-LETTERS = 12  # of a made-up text
 LACKING = 0.2  # of the values, where that is not refused
 
 
@@ -33,7 +33,7 @@ def made_up_rows(predictor: Predictor) -> Any:
         return drawn if made is None else made.shift + made.divisor * drawn[:, : len(made.shift)]
     if family(predictor) == "lstm":
         symbols = len(named_weights(predictor)["embedding"])
-        return random.integers(0, symbols, (4, LETTERS), np.uint8)
+        return random.integers(0, symbols, (4, LENGTH), np.uint8)
     if family(predictor) == "cnn":
         from scafflix.models.cnn import SIDE  # who reads a table back does without JAX
 

@@ -10,14 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from scafflix.data.text import LENGTH
 from scafflix.export.content import family, feature_names, layers, named_weights
 from scafflix.models.cnn import SIDE
 from scafflix.problems.restoring import restored
 
 if TYPE_CHECKING:
     from scafflix.prediction import Predictor
-
-LETTERS = 80  # of a text by which a program is traced
 
 
 def answering(predictor: Predictor) -> tuple[nn.Module, Tensor]:
@@ -30,7 +29,7 @@ def answering(predictor: Predictor) -> tuple[nn.Module, Tensor]:
     if family(predictor) == "cnn":
         return _convolutions(predictor), torch.zeros(2, SIDE, SIDE, dtype=torch.uint8)
     if family(predictor) == "lstm":
-        return Recurrent(named_weights(predictor)), torch.zeros(2, LETTERS, dtype=torch.uint8)
+        return Recurrent(named_weights(predictor)), torch.zeros(2, LENGTH, dtype=torch.uint8)
     names = feature_names(predictor)
     return _layers(predictor), torch.zeros(2, len(names), dtype=torch.float64)
 

@@ -32,8 +32,7 @@ def torch_content(predictor: Predictor) -> bytes:
     from scafflix.export.torch_modules import answering
 
     module, example = answering(predictor)
-    free = ("rows", "length") if family(predictor) == "lstm" else ("rows",)
-    rows = ({place: torch.export.Dim(name) for place, name in enumerate(free)},)
+    rows = ({0: torch.export.Dim("rows")},)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of PyTorch about its own layers
