@@ -239,6 +239,12 @@ class Module:
                 f"{tuple(labels.shape)}; it must return logits, with one axis of classes more than "
                 "the labels, or the file a loss of its own."
             )
+        assert isinstance(made, Tensor)
+        if not bool(made.isfinite().all()):
+            raise self._refused(
+                f"forward returns NaN or infinity for the first {len(labels)} examples, before any "
+                "training; look for a division by 0 or a logarithm of it."
+            )
 
     def _refused(self, sentence: str) -> ScafflixError:
         return ScafflixError(f"{place_of(type(self.module).forward)}{sentence}")
@@ -319,6 +325,7 @@ def _bins(logits: Tensor, labels: Tensor) -> NDArray[np.float64]:
         forecast, true = probability[..., 1], labels == 1
     else:
         forecast, true = probability.amax(-1), logits.argmax(-1) == labels
+    forecast = forecast.nan_to_num()  # of a run that diverges
     place = (forecast * BINS).floor().clamp(0, BINS - 1).long().reshape(-1)
     counted = (labels >= 0).double().reshape(-1)
     rows = (counted, counted * forecast.reshape(-1), counted * true.reshape(-1))

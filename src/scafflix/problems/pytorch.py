@@ -38,6 +38,11 @@ One = TypeVar("One")
 Made = TypeVar("Made")
 
 
+def best_device() -> torch.device:
+    """A CUDA device where PyTorch sees one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 class Rows(NamedTuple):
     """The examples of all clients on the device, as small as the data hold them."""
 
@@ -80,7 +85,7 @@ class TorchFunctions:
         labels: Mapping[str, NDArray[Any]],
     ) -> None:
         self.network, self.l2 = network, l2
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = best_device()
         self._examples, self._labels = parts, labels
         self._first = Module(network, self.device)
         train = parts["train"]
