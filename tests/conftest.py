@@ -53,6 +53,16 @@ LONG = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--torture", action="store_true", help="as much as `make torture` does")
+
+
+@pytest.fixture(scope="session")
+def torture(request: pytest.FixtureRequest) -> bool:
+    """Whether all is asked for of what breaks things on purpose, of which a little is always."""
+    return bool(request.config.getoption("--torture"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """File by file, as they were collected, but for the longest."""
     tests = Path(__file__).parent

@@ -9,9 +9,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE, PICTURE = ROOT / "src" / "scafflix", ROOT / "docs" / "images" / "imports.svg"
 # the way of the data: a room imports only what stands before it
 ORDER = (
-    "core", "data", "models", "problems", "personalization", "gradients", "theory", "control",
-    "methods", "algorithm", "prediction", "export", "record", "simulate", "runs", "estimators",
-    "federate", "report", "cli",
+    "core", "privacy", "data", "models", "problems", "personalization", "gradients", "theory",
+    "control", "methods", "algorithm", "prediction", "export", "record", "simulate", "runs",
+    "estimators", "federate", "report", "cli",
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from scafflix.data.federation import Examples, Federation
 from scafflix.gradients import Exact, Gradient
 from scafflix.methods import METHODS, Client, Method, parameters
 from scafflix.methods.method import take_mixture
-from scafflix.methods.remembering import ready
+from scafflix.methods.private import ready
 from scafflix.models.dense import dense
 from scafflix.personalization.personalize import Personalization, Start
 from scafflix.problems.evaluation import Home, evaluate

@@ -101,6 +101,26 @@ def test_a_network_answers_for_a_table(tmp_path: Path) -> None:
     np.testing.assert_allclose(record.predict_proba("a", mine).sum(axis=1), 1, rtol=1e-6)
 
 
+def test_an_empty_table_has_no_answers(ill: sx.Record, tmp_path: Path) -> None:
+    network = run(tmp_path, "ill", "dense", batch=5, min_examples=1)
+    for record in (ill, network):
+        found = record.predictor("a")(FRAME.head(0))
+        assert found.values.shape == (0,)
+        assert found.probabilities is not None
+        assert found.probabilities.shape == (0, 2)
+
+
+def test_a_boolean_column_takes_0_and_1_and_no_other_number(tmp_path: Path) -> None:
+    frame = FRAME[["dose", "site", "ill"]].assign(flag=RANDOM.random(N) < 0.5)
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    asked = {"data": str(tmp_path / "people.csv"), "split": "column:site", "label": "ill"}
+    record = execute(build(RunConfig, {**asked, "rounds": 1}))
+    as_numbers = frame.assign(flag=frame.flag.astype(int))
+    np.testing.assert_array_equal(record.predict("a", as_numbers), record.predict("a", frame))
+    with pytest.raises(sx.ScafflixError, match="row 1: column 'flag' is 7, but held booleans"):
+        record.predict("a", frame.assign(flag=7))
+
+
 def test_a_run_on_arrays_answers_for_arrays() -> None:
     fed = sx.data.load("breast_cancer", clients=4, split="shuffled", scale="standard",
                        intercept=True)  # fmt: skip

@@ -248,7 +248,7 @@ def test_a_file_that_lacks_whole_lines_is_an_error(
 
 
 def test_an_absent_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(sx.ScafflixError, match="absent does not hold a readable run"):
+    with pytest.raises(sx.ScafflixError, match="absent: there is no such folder"):
         sx.Record.load(tmp_path / "absent")
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from scafflix.methods.nesterov import nesterov
     from scafflix.methods.per_fedavg import per_fedavg
     from scafflix.methods.pfedme import pfedme
+    from scafflix.methods.private import private
     from scafflix.methods.s_local_svrg import s_local_svrg
     from scafflix.methods.scafflix import scafflix
     from scafflix.methods.scaffnew import scaffnew
@@ -74,6 +75,7 @@ else:
                 "i_scaffnew", "l2gd", "locodl", "mr_mtl", "nesterov", "per_fedavg", "pfedme",
                 "s_local_svrg", "scafflix", "scaffnew", "scaffold", "sgd", "tamuna",
             ],
+            "methods.private": ["private"],
             "personalization.optima": ["Recipe"],
             "personalization.personalize": ["Personalization", "Start", "personalize"],
             "problems.problem": ["Problem"],
@@ -125,6 +127,7 @@ __all__ = [
     "personalize",
     "pfedme",
     "plan",
+    "private",
     "run",
     "s_local_svrg",
     "scafflix",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,13 +150,15 @@ class Predictor:
             return found[:, : len(self.classes)] if self.classes else found
         if not is_network(self.model):
             return np.asarray(inputs @ self.weights)
-        made = model_by_name(self.model, inputs[0].size, len(self.classes))
+        made = model_by_name(self.model, math.prod(inputs.shape[1:]), len(self.classes))
         assert isinstance(made, Network)
         template = jax.eval_shape(made.init, jax.random.key(0))
         leaves = [self.weights[name] for name in names_of(template)]
         params = jax.tree.unflatten(jax.tree.structure(template), leaves)
         apply = jax.jit(made.apply)
         parts = [apply(params, inputs[i : i + BATCH]) for i in range(0, len(inputs), BATCH)]
+        if not parts:  # of an empty table
+            return np.zeros((0, len(self.classes)))
         return np.concatenate([np.asarray(part) for part in parts])
 
 

@@ -80,12 +80,12 @@ class Record(Shown):
         place: Any = ()
         mine: Any = ()
         if choice("model", kind, KINDS) != "global" or client is not None:
-            instance("client", client, str, "the id of a client")
+            known = _listed(self.clients["client"].tolist())
+            instance("client", client, str, f"the id of a client ({known})")
             (found,) = np.nonzero(self.clients["client"] == client)
             if not len(found):
                 raise ScafflixError(
-                    f"There is no client {client!r} in this record; its clients are "
-                    f"{_listed(self.clients['client'].tolist())}."
+                    f"There is no client {client!r} in this record; its clients are {known}."
                 )
             mine = found[0]
             place = () if kind == "global" else mine
@@ -96,6 +96,11 @@ class Record(Shown):
             for name, stacked in self.models.items()
             if name.startswith(f"{kind}/")
         }
+        if not tree and "final_objective" in self.summary:  # of a federation
+            raise ScafflixError(
+                f"The record of a server has the global model alone; the {kind} model of {client} "
+                f"is at its node, in the folder {client}/home."
+            )
         if not tree:
             keep = "global" if kind == "global" else "personal"
             raise ScafflixError(f"This record keeps no {kind} models; run with keep {keep}.")
@@ -262,6 +267,8 @@ class Record(Shown):
                 made = from_dict(json.loads(file.read_text()))
             return Record(config, summary, _columns(rows), _columns(clients), kept, curves, made)
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            if not folder.is_dir():
+                raise ScafflixError(f"{folder}: there is no such folder.") from None
             raise ScafflixError(f"{folder} does not hold a readable run: {error}.") from None
 
 

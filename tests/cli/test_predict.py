@@ -60,6 +60,18 @@ def test_answers_are_written_in_the_order_of_the_rows(
     assert command(monkeypatch, *words) == 2  # it is there already
 
 
+def test_the_columns_that_are_kept_stay_as_they_were_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "patient;a;when;note\n007;1,50;31.1.2024;NA\n010;;1.2.2024;\n"
+    (tmp_path / "new.csv").write_text(rows)
+    words = [str(folder / "run"), "--client", "s", "--data", str(tmp_path / "new.csv")]
+    assert command(monkeypatch, *words, "--columns", "-o", str(tmp_path / "out.csv")) == 0
+    found = pd.read_csv(tmp_path / "out.csv", dtype=str, keep_default_na=False)
+    given = pd.read_csv(tmp_path / "new.csv", sep=";", dtype=str, keep_default_na=False)
+    pd.testing.assert_frame_equal(found[given.columns.tolist()], given)
+
+
 def test_without_a_file_answers_are_printed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,7 +84,7 @@ def test_without_a_file_answers_are_printed(
     ("words", "says"),
     [
         (["--client", "z", "--data", "{}/new.csv"], "no client 'z'"),
-        (["--data", "{}/new.csv"], "client is None; give the id of a client"),
+        (["--data", "{}/new.csv"], "client is None; give the id of a client (s, t)"),
         (["--client", "s", "--data", "{}/nowhere.csv"], "there is no such file"),
         (["--client", "s", "--data", "{}/new.csv", "--model", "best"], "model is 'best'"),
         (["--client", "s", "--data", "{}/new.csv", "-o", "{}/answers.txt"], "choose one"),

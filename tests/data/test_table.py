@@ -120,8 +120,15 @@ def test_a_folder_named_like_a_partition_adds_no_column(tmp_path: Path) -> None:
         ("a,y\n1,2,3\n", "not a readable CSV table .*Row #2: Expected 2 columns"),
         ("a,y\n12:30:00,0\n", "column 'a' is of type time"),
         ("a,y\n1,2020-01-01\n", "column 'y' holds dates"),
-        (b"a,y\n\xff,0\n", "column 'a' is of type binary"),
-        (b"\xff\xfea,y\n1,0\n", "table.csv"),
+        (b"a,y\n\xff,0\n", "column 'a' is not in UTF-8; save"),
+        (b"\xff\xfea,y\n1,0\n", "table.csv: its text is not in UTF-8"),
+        (b"a\xe4,y\n1,0\n", "table.csv: its header is not in UTF-8"),
+        (",a,y\n0,1,0\n1,2,1\n", "column 1 has no name"),
+        ("a,y\n1,0\n2.5,0\n?,1\n", "column 'a' holds numbers and .*: if that means missing"),
+        ("a;y\n1;0\n2;0\nx;1\n3.5;1\n", "column 'a' holds numbers and 'x'"),
+        ('a,y\n"1,250.5",0\n"2,100",0\n', "holds '1,250.5': write numbers with a decimal point"),
+        ("a,y\n31.12.2023,0\n1.1.2024,0\n", "holds '1.1.2024': write dates as 2024-12-31"),
+        ("a,y\n12/31/23,0\n1/1/24,0\n", "write dates as 2024-12-31; if its values stand for"),
     ],
 )
 def test_an_unfit_csv_is_refused_by_column_and_line(

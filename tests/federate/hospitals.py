@@ -21,6 +21,7 @@ from scafflix.federate.learner import Place, Scales
 from scafflix.federate.messages import Hello, Introduction, Reply, Request
 from scafflix.federate.planning import advice
 from scafflix.federate.roster import Roster, new_roster
+from scafflix.federate.secure.server import SecureServer
 from scafflix.federate.server import ServerCore
 from scafflix.federate.serving import Failure
 from scafflix.federate.settings import Settings
@@ -194,7 +195,8 @@ def make_server(
     chosen = Settings(
         **{key: value for key, value in settings.items() if key == "cohort" or key not in own}
     )
-    return ServerCore(folder / "server", roster, method, start.tree, chosen, hook, back_to)
+    kind = SecureServer if chosen.secure_aggregation else ServerCore
+    return kind(folder / "server", roster, method, start.tree, chosen, hook, back_to)
 
 
 class Direct:

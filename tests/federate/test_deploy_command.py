@@ -79,7 +79,7 @@ def test_keys_are_made(tmp_path: Path) -> None:
     words = ["keys", "--out", str(tmp_path / "k"), "--host", "localhost", "--client", "a"]
     assert CliRunner().invoke(app, words).exception is None
     made = sorted(path.name for path in (tmp_path / "k").iterdir())
-    assert made == ["a", "a.pub", "authority.key", "ca.crt", "server.crt", "server.key"]
+    assert made == ["a", "a.crt", "a.pub", "authority.key", "ca.crt", "server.crt", "server.key"]
 
 
 def test_a_configuration_is_checked_on_every_side() -> None:

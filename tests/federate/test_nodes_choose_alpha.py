@@ -29,7 +29,7 @@ from scafflix.federate.messages import (
 )
 from scafflix.federate.network import NetworkLearner
 from scafflix.federate.partition import write_nodes
-from scafflix.federate.records import SILENT, record
+from scafflix.federate.records import HIDDEN, SILENT, record
 from scafflix.federate.roster import new_roster
 from scafflix.federate.server import ServerCore
 from scafflix.federate.serving import Failure, serve
@@ -83,10 +83,10 @@ def mean_over_examples(curves: Any, sizes: Any) -> Any:
     return np.average(curves - curves[:, :1], axis=0, weights=sizes)
 
 
-def clinics(folder: Path, rule: str = "auto") -> dict[str, Hospital]:
+def clinics(folder: Path, rule: str = "auto", secure: bool = False) -> dict[str, Hospital]:
     def maker(number: int) -> Callable[[Callable[[str], None]], ClientCore]:
-        name = f"client-{number}"
-        return lambda hook: ClientCore(name, 1.0, learner(number), folder, hook, rule=rule)
+        name, more = f"client-{number}", {"rule": rule, "secure": secure}
+        return lambda hook: ClientCore(name, 1.0, learner(number), folder, hook, **more)  # type: ignore[arg-type]
 
     return {f"client-{k}": Hospital(maker(k)) for k in range(CLIENTS)}
 
@@ -94,6 +94,25 @@ def clinics(folder: Path, rule: str = "auto") -> dict[str, Hospital]:
 def server_of(folder: Path, hospitals: Mapping[str, Hospital]) -> ServerCore:
     start = learner(0).start()
     return make_server(folder, fresh_roster(hospitals), start, rounds=ROUNDS, seed=1)
+
+
+def test_with_secure_aggregation_they_choose_the_same_and_tell_only_sums(folder: Path) -> None:
+    hospitals, wanted = clinics(folder, secure=True), simulated()
+    asked = {"rounds": ROUNDS, "seed": 1, "secure_aggregation": True}
+    server = make_server(folder, fresh_roster(hospitals), learner(0).start(), **asked)
+    wire = Direct(hospitals)
+    made = record(server, serve(server, wire), {"alpha": "auto"}, 0.0)
+    assert not [one for one in wire.seen if isinstance(one, Curve)]
+    for i, hospital in enumerate(hospitals.values()):
+        kept = load_file(hospital.core.model_path(server.run))["model"]
+        np.testing.assert_allclose(kept, wanted.models["personal"][i], atol=1e-6)
+    assert np.isnan(made.clients["alpha"]).all()
+    assert made.clients["alpha_note"].tolist() == [HIDDEN] * CLIENTS
+    mean = wanted.clients["alpha"].mean()
+    assert made.summary["alpha"]["mean"] == pytest.approx(mean, abs=1e-9)
+    for kind in ("local", "global", "personal"):
+        mean = wanted.clients[f"test_loss_{kind}"].mean()
+        assert made.summary["reported"][f"test_loss_{kind}"] == pytest.approx(mean, abs=1e-6)
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ from scafflix.federate.serving import serve
 from scafflix.federate.settings import Settings
 from scafflix.gradients import Exact, Gradient, Minibatch, Reduced
 from scafflix.methods import METHODS, Client, parameters
-from scafflix.methods.remembering import ready
+from scafflix.methods.private import ready
 from scafflix.models.dense import dense
 from scafflix.personalization.personalize import Start
 from scafflix.record import Record

@@ -18,6 +18,7 @@ from scafflix.federate.flower_client import client_app
 from scafflix.federate.flower_server import run
 from scafflix.federate.messages import Hello, Introduction, Refusal, TableSummary, Train
 from scafflix.federate.node import client_of
+from scafflix.federate.partition import write_nodes
 from scafflix.federate.wire import unpack
 from scafflix.runs.adapting import adapt
 from scafflix.runs.config import RunConfig, build
@@ -45,7 +46,8 @@ KEYS: dict[str, Any] = {"label": "ill", "alpha": "auto", "rounds": 12, "l2": 0.1
 
 
 def config(**changes: Any) -> DeployConfig:
-    made: DeployConfig = build(DeployConfig, {"data": "sites", **KEYS, **changes})
+    keys = {"data": "sites", **KEYS, **changes}
+    made: DeployConfig = build(DeployConfig, {k: v for k, v in keys.items() if v is not None})
     return made
 
 
@@ -114,6 +116,59 @@ def test_a_site_that_comes_later_adapts_to_the_servers_record(
     made = adapt(record, tmp_path / "east.csv", test=0.3)
     assert made.clients["client"].tolist() == ["east"]
     assert np.isfinite(made.clients["test_loss_personal"]).all()
+
+
+def test_a_local_federation_of_a_table_is_the_simulation_of_it(tmp_path: Path) -> None:
+    """Its nodes have rows, in the parts of the simulation, and agree by messages."""
+    sites = [frame.assign(site=name, part=k) for k, (name, frame) in enumerate(SITES.items())]
+    pd.concat(sites).sample(frac=1, random_state=0).to_csv(tmp_path / "all.csv", index=False)
+    keys = {**KEYS, "data": str(tmp_path / "all.csv"), "split": "column:site", "test": 0.25}
+    made, settings = write_nodes(build(DeployConfig, keys), 3, tmp_path / "nodes")
+    grid = InProcessGrid(client_app(), dict(enumerate(settings, 10)), {"settings": text_of(made)})
+    run(grid, made, tmp_path / "out", nodes=3, poll=0.001)
+    together = sx.Record.load(tmp_path / "out" / "record")
+    alone = execute(build(RunConfig, keys))
+    np.testing.assert_allclose(together.models["global"], alone.models["global"], atol=1e-9)
+    frame = SITES["west"].assign(part=0)
+    for own in settings:
+        home = sx.Record.load(Path(own["folder"]) / own["client"] / "home")
+        mine = home.predict_proba(own["client"], frame)
+        np.testing.assert_allclose(mine, alone.predict_proba(own["client"], frame), atol=1e-9)
+    order = np.argsort(alone.clients["client"])
+    tested = alone.clients["test_loss_personal"][order]
+    np.testing.assert_allclose(together.clients["test_loss_personal"], tested, atol=1e-9)
+    site(1, 30, "uv").assign(part=1).to_csv(tmp_path / "east.csv", index=False)
+    joined = adapt(together, tmp_path / "east.csv", test=0.3)
+    assert joined.clients["client"].tolist() == ["east"]
+
+
+def test_a_column_that_is_no_part_is_refused(
+    nodes: dict[int, dict[str, Any]], tmp_path: Path
+) -> None:
+    (own, *_) = nodes.values()
+    with pytest.raises(sx.ScafflixError, match=r"north.csv: part must be one of train, test"):
+        client_of(config(), {**own, "part": "kind"})
+    with pytest.raises(sx.ScafflixError, match="there is no column 'fold'; the columns are"):
+        client_of(config(), {**own, "part": "fold"})
+
+
+def test_a_label_that_is_found_by_its_name_is_kept_for_predictions_and_newcomers(
+    nodes: dict[int, dict[str, Any]], tmp_path: Path
+) -> None:
+    for name, frame in SITES.items():
+        path = tmp_path / "sites" / f"{name}.csv"
+        frame.rename(columns={"ill": "target"}).to_csv(path, index=False)
+    deployed(nodes, tmp_path / "out", label=None, rounds=2)
+    record = sx.Record.load(tmp_path / "out" / "record")
+    assert record.preprocessing is not None
+    assert record.preprocessing.label == "target"
+    made = adapt(record, tmp_path / "sites" / "south.csv")
+    assert made.clients["client"].tolist() == ["south"]
+    with pytest.raises(sx.ScafflixError, match="has the global model alone; the personal model of"):
+        record.predict("north", SITES["north"])
+    SITES["west"].rename(columns={"ill": "y"}).to_csv(tmp_path / "sites" / "west.csv", index=False)
+    with pytest.raises(sx.ScafflixError, match="The label is column 'target' at client"):
+        deployed(nodes, tmp_path / "again", label=None, rounds=2)
 
 
 def test_no_value_of_a_row_travels_but_quantiles(

@@ -137,14 +137,14 @@ def test_nodes_files_of_another_run_are_not_replaced(tmp_path: Path) -> None:
     table.write_text("\n".join(["site,x,label", *rows]) + "\n")
     config = DeployConfig(data=str(table), split="column:site", label="label")
     write_nodes(config, None, tmp_path / "nodes")
-    before = (tmp_path / "nodes" / "000" / "data.npz").read_bytes()
+    before = (tmp_path / "nodes" / "000" / "data.parquet").read_bytes()
     write_nodes(config, None, tmp_path / "nodes")
     with pytest.raises(sx.ScafflixError, match="whose scale is auto, not maxabs"):
         write_nodes(DeployConfig(**{**vars(config), "scale": "maxabs"}), None, tmp_path / "nodes")
     table.write_text(table.read_text().replace("a,5,1", "a,5,0"))
     with pytest.raises(sx.ScafflixError, match="whose digest_of_data is"):
         write_nodes(config, None, tmp_path / "nodes")
-    assert (tmp_path / "nodes" / "000" / "data.npz").read_bytes() == before
+    assert (tmp_path / "nodes" / "000" / "data.parquet").read_bytes() == before
 
 
 def test_the_command_refuses_another_run_before_it_starts_anything(tmp_path: Path) -> None:

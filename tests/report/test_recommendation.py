@@ -68,7 +68,7 @@ def test_few_clients_for_whom_it_does_not_pay_are_named() -> None:
         in (second)
     )
     assert "(site-2 by more than 2 standard errors), site-3 has as much" in second
-    assert "By test loss, 0.05 above alone on average (" in second
+    assert "By test loss, on average 0.05 above alone (-" in second
 
 
 def test_many_are_counted() -> None:

@@ -21,6 +21,7 @@ from scafflix.runs import refusals
 from scafflix.runs.assembly import OF_TABLES, build_problem, served
 from scafflix.runs.config import (
     PARAMETERS,
+    PRIVATE,
     WARM,
     CompareConfig,
     ProblemConfig,
@@ -49,6 +50,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "sampled": {**RUN, "cohort": 2},
     "network": NETWORK,
     "warm": {**NETWORK, "optima": "warm", "warmup": 2},
+    "private": {**RUN, "privacy": "client", "clip": 1.0, "noise_multiplier": 9.0, "delta": 1e-3},
     "without optima": {key: NETWORK[key] for key in NETWORK if key not in OPTIMA}
     | {"optima": "none", "alpha": 1.0},
 }
@@ -68,7 +70,8 @@ OTHER: dict[str, Any] = {
     "optima_batch": 5, "optima_steps": 20, "warmup": 3, "warmup_stepsize": 0.2, "store": "disk",
     "keep": "global", "method": "fedavg", "alpha": 0.25, "stepsize": 0.01, "seed": 1,
     "categorical": ("a",), "drop": ("b",), "missing": "refuse", "missing_as": ("9",),
-    "unknown": "refuse",
+    "unknown": "refuse", "privacy": "client", "clip": 0.5, "noise_multiplier": 20.0,
+    "budget": 5.0, "delta": 1e-2,
 }  # fmt: skip
 NONSENSE: dict[type, Any] = {str: "banana", int: -3, float: -3.0, bool: True}
 HARMLESS = {
@@ -116,9 +119,12 @@ def test_the_keys_of_the_issue_are_among_them() -> None:
     unread = {kind: {name for other, name in UNREAD if other == kind} for kind in KINDS}
     of_networks = {"individual", "optima", "optima_stepsize", "optima_batch", "optima_steps"}
     of_networks |= {"warmup", "warmup_stepsize", "model_seed", "own"}
-    assert unread["linear"] == {*of_networks, "every", "store"}
-    assert unread["sampled"] == of_networks
+    of_private = {"clip", "noise_multiplier", "budget", "delta"}
+    assert unread["linear"] == {*of_networks, *of_private, "every", "store"}
+    assert unread["private"] == {*of_networks, "every", "store"}
+    assert unread["sampled"] == of_networks | of_private
     of_linear = {"noise", "epsilon", "start", "h0", "strict", "smoothness"}
+    of_linear |= of_private
     assert unread["network"] == {*of_linear, "warmup", "warmup_stepsize"}
     assert unread["warm"] == of_linear
 
@@ -252,13 +258,15 @@ REFUSED_LATER = {
     ("sampled", "h0"): "h0 is for rounds",
     ("sampled", "reduced"): "reduced is for minibatches",
     ("linear", "reduced"): "reduced is for minibatches",
+    **{(kind, "privacy"): "clip is missing" for kind in ("linear", "sampled", "network")},
 }
 READ = [
     (kind, name)
-    for kind in ("linear", "sampled", "network", "warm")
+    for kind in ("linear", "sampled", "network", "warm", "private")
     for name in OF_RUNS
     if (kind, name) not in [*UNREAD, *REFUSED_LATER]
     and (kind != "warm" or KEYS[name].metadata["only"] == WARM)
+    and (kind != "private" or KEYS[name].metadata["only"] == PRIVATE)
 ]
 
 

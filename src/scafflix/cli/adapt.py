@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -60,7 +60,7 @@ def adapt(
     check_new_folder(folder, force=force)
     prepare()
     found = Record.load(run)
-    parts = {"test": test, "validation": validation}
+    parts: dict[str, Any] = {"test": test, "validation": validation}
     made = adapting.adapt(found, data, split=split, label=label, seed=data_seed, **parts)
     made.save(folder, force=force)
     columns = {name: title for name, title in SHOWN.items() if name in made.clients}

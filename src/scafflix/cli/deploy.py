@@ -172,6 +172,13 @@ def node(
     folder: Annotated[
         Path, typer.Option(help="Folder for its state; do not delete it.", metavar="DIR")
     ],
+    part: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of its table that says train, test or validation for each row.",
+            metavar="COLUMN",
+        ),
+    ] = None,
     alpha: Annotated[
         str | None,
         typer.Option(
@@ -192,6 +199,13 @@ def node(
             help="Refuse to train on fewer examples, or with smaller batches (default: 10).", min=1
         ),
     ] = None,
+    secure_aggregation: Annotated[
+        bool,
+        typer.Option(
+            "--secure-aggregation",
+            help="Take part only where the server sees nothing but sums of messages.",
+        ),
+    ] = False,
 ) -> None:
     """Run one client, which waits for work until you stop it. Its data stay on this machine."""
     _need_flower()
@@ -211,12 +225,14 @@ def node(
     fixed = None if alpha is None else float(read_alpha(alpha, 1)[0])
     folder = durable.new_folder(folder.absolute())
     own: dict[str, Any] = {"client": checked_name(client), "data": str(data.absolute())}
-    own |= {"folder": str(folder)}
+    own |= {"folder": str(folder)} | ({} if part is None else {"part": part})
     own |= {} if alpha is None else {"alpha": alpha if rule_in(alpha) else fixed}
     own |= {} if model is None else {"model": _findable(model, "model")}
     own |= {} if learner is None else {"learner": _findable(learner)}
     own |= {} if method is None else {"method": _findable(method)}
     own |= {} if min_examples is None else {"min-examples": min_examples}
+    own |= {"secure-aggregation": True} if secure_aggregation else {}
+    own |= {"key": str(key.absolute()), "ca": str(ca.absolute())} if key and ca else {}
     with alone(folder) as held:
         settings = folder / "node.toml"
         settings.write_text(tomli_w.dumps(own))

@@ -9,7 +9,7 @@ from scafflix.cli.display import progress, show, wrote
 from scafflix.core.errors import ScafflixError
 from scafflix.record import Record
 from scafflix.report import tables
-from scafflix.runs import alpha_study, convex_figures, published, reproduction
+from scafflix.runs import alpha_study, convex_figures, privacy_study, published, reproduction
 from scafflix.runs.config import Scale
 from scafflix.runs.workfolder import Job
 
@@ -17,7 +17,12 @@ from scafflix.runs.workfolder import Job
 def reproduce(job: Job, name: str, scale: str | None, changes: dict[str, str]) -> None:
     """A figure by its name."""
     convex = {"fig1": _fig1, "triple": _triple}
-    studies = {"alpha": _alpha, "heart": _published, "landmine": _published}
+    studies = {
+        "alpha": _alpha,
+        "heart": _published,
+        "landmine": _published,
+        "privacy": _privacy,
+    }
     if name in studies:
         _check_one_scale(name, scale)
         studies[name](job, name, changes)
@@ -50,6 +55,21 @@ def _alpha(job: Job, name: str, changes: dict[str, str]) -> None:
     with job.output() as aside:
         figures.save(drawing.figure(found), aside, name)
         (aside / f"{name}.md").write_text("\n\n".join(table.markdown for table in made) + "\n")
+    for table in made:
+        show(table)
+
+
+def _privacy(job: Job, name: str, changes: dict[str, str]) -> None:
+    with progress(name) as (report,):
+        found = privacy_study.study(changes, report)
+    from scafflix.report import figures
+    from scafflix.report import privacy_study as drawing
+
+    made = drawing.tables(found)
+    with job.output() as aside:
+        figures.save(drawing.figure(found), aside, name)
+        (aside / f"{name}.md").write_text("\n\n".join(table.markdown for table in made) + "\n")
+        drawing.write_csv(found, aside / f"{name}.csv")
     for table in made:
         show(table)
 

@@ -35,7 +35,7 @@ def predict(
     """
     from scafflix.cli.display import MANNER, wrote
     from scafflix.core import durable
-    from scafflix.data.table import open_table, write_table
+    from scafflix.data.table import as_written, write_table
     from scafflix.data.tabular import table_for
     from scafflix.record import Record
 
@@ -51,7 +51,7 @@ def predict(
             "record.predict in Python, with an array of examples."
         )
     answers = record.predictor(client, model)(table_for(made, data))
-    beside = open_table(data).arrow if columns else None
+    beside = as_written(data) if columns else None
     table = answers.table(made.label, beside)
     if out is None:
         if MANNER.words:

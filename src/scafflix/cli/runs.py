@@ -75,7 +75,7 @@ def demo(out: Out = None, force: Force = False) -> None:
     _begin("compare", out or Path("demo"), force, config=plain(config), title=title)
 
 
-OF_RUNS = ("rounds", "seed", "part", "every", "store", "keep", "strict")
+OF_RUNS = ("seed", "part", "every", "store", "keep", "strict")
 
 
 NETWORK = "Your network"  # a panel of the help
@@ -146,6 +146,7 @@ class FigureName(StrEnum):
     alpha = "alpha"
     heart = "heart"
     landmine = "landmine"
+    privacy = "privacy"
 
 
 def reproduce(
@@ -153,14 +154,15 @@ def reproduce(
         FigureName,
         typer.Argument(
             help="A figure of the paper; one of ours: warm, pace, triple, rivals, alpha; or a "
-            "table that others published: heart (FLamby's), landmine."
+            "table that others published: heart (FLamby's), landmine; or privacy, accuracy against "
+            "epsilon."
         ),
     ],
     scale: Annotated[
         Scale | None,
         typer.Option(
             help="A minute, an hour, or as in the paper (default: laptop). fig1, triple, alpha, "
-            "heart and landmine have one scale.",
+            "heart, landmine and privacy have one scale.",
         ),
     ] = None,
     assignments: Annotated[

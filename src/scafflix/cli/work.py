@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +180,20 @@ def _print_summary(record: Record) -> None:
         scores = clients[f"{part}_{kind}"]
         words = f"mean {np.nanmean(scores):.4g}, worst client {worst(scores):.4g}"
         facts[f"{part} {summary['metric']}, {kind}"] = words
-    show_facts("Run", facts | worth.facts(record))
+    show_facts("Run", facts | privacy_facts(summary) | worth.facts(record))
+
+
+def privacy_facts(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What was spent of the clients' privacy, if it was counted."""
+    found = summary.get("privacy")
+    if found is None:
+        return {}
+    epsilon = "unbounded" if found["epsilon"] is None else f"{found['epsilon']:.4g}"
+    noise = f"clip {found['clip']:g}, noise multiplier {found['noise_multiplier']:.4g}"
+    made = {f"epsilon for each {found['unit']}": f"{epsilon} at delta {found['delta']:g} ({noise})"}
+    if found["ended_by_budget"]:
+        made["ended"] = f"by the budget {found['budget']:g}, of {found['rounds_asked']} rounds"
+    return made
 
 
 def _print_network_summary(record: Record) -> None:
@@ -189,7 +202,8 @@ def _print_network_summary(record: Record) -> None:
         "method n_clients n_left_out cohort dim p gamma_min gamma_median gamma_max "
         "warmup_rounds rounds iterations seconds compile_seconds"
     )
-    show_facts("Run", {name: summary[name] for name in shown.split()} | worth.facts(record))
+    facts = {name: summary[name] for name in shown.split()}
+    show_facts("Run", facts | privacy_facts(summary) | worth.facts(record))
     for part, kinds in summary["scores"].items():
         header = ("models", "over examples", "over clients", "std", "10th percentile", "worst")
         names = ("examples", "clients", "std", "p10", "worst")

@@ -28,6 +28,12 @@ def all_devices() -> Mesh:
     return Mesh(np.array(devices()), (CLIENTS,))
 
 
+def one_device() -> Mesh:
+    """The first device, where sharing out would cost more than it saves; of several processes,
+    all devices, because each has a part in every round."""
+    return all_devices() if jax.process_count() > 1 else Mesh(np.array(devices()[:1]), (CLIENTS,))
+
+
 def replicate(mesh: Mesh, tree: Any, *, copy: bool = True) -> Any:
     """The same tree on every device; those that are cores of one machine read it in one place.
 

@@ -20,7 +20,7 @@ from scafflix.data.download import fetch
 from scafflix.data.federation import Features, Federation
 from scafflix.data.holdout import check_fraction
 from scafflix.data.origin import Origin, resolve
-from scafflix.data.recognition import reader_of
+from scafflix.data.recognition import TABLES, reader_of
 from scafflix.data.rows import Rows
 from scafflix.data.scaling import check_scale
 from scafflix.data.split import Column, parse_split
@@ -29,6 +29,7 @@ from scafflix.data.svmlight import read_svmlight
 from scafflix.data.synthesis import parse_synthetic, synthetic
 from scafflix.data.table import open_table
 from scafflix.data.tabular import (
+    Columns,
     TableOptions,
     prepare_table,
     read_columns,
@@ -69,7 +70,7 @@ def load(
 
     - a name of `scafflix.data.known`, found as `locate` says or else fetched once;
     - ``synthetic`` or ``synthetic:optima=2,rows=50,...``, see `scafflix.data.synthetic`;
-    - a table: a ``.csv`` or ``.parquet`` file, or a folder of them, each file a client;
+    - a table: a ``.csv``, ``.tsv`` or ``.parquet`` file, or a folder of them, each file a client;
     - another file: ``.npz`` with arrays ``features`` (``x``), ``labels`` (``y``) and maybe
       ``client``; anything else is svmlight text, compressed if it ends in .bz2, .xz or .gz. A text
       that is both a name and a file is the name; write ``./name`` or a `Path` for the file;
@@ -133,12 +134,7 @@ def load(
         table if intercept is None else intercept,
         ("standard" if table else "none") if scale == "auto" else scale,
     )
-    if not table and options != TableOptions():
-        raise ScafflixError(f"{_first_change(options)}, but {origin} is not a table; leave it out.")
-    if features is not None and origin.kind != "svmlight":
-        raise ScafflixError(
-            f"features is {shown(features)}, but {origin} is not svmlight text; leave features out."
-        )
+    check_options(origin, options, features)
     if origin.kind == "synthetic":
         if split is not None:
             raise ScafflixError(
@@ -147,6 +143,19 @@ def load(
         return prepare(make_synthetic(origin.options, clients, seed), wanted)
     with naming(origin):
         return load_file(origin, wanted, clients, split, features, options)
+
+
+def check_options(origin: Origin, options: TableOptions, features: int | None) -> None:
+    """Refuse what is for another kind of data."""
+    if origin.kind != "table" and options != TableOptions():
+        raise ScafflixError(
+            f"{_first_change(options)}, but {origin} is not a table, a file that ends in "
+            f"{', '.join(TABLES)}; give one, or leave it out."
+        )
+    if features is not None and origin.kind != "svmlight":
+        raise ScafflixError(
+            f"features is {shown(features)}, but {origin} is not svmlight text; leave features out."
+        )
 
 
 def _first_change(options: TableOptions) -> str:
@@ -188,10 +197,7 @@ def load_file(
     rule = None if split is None else parse_split(split)
     column = rule.name if isinstance(rule, Column) else None
     if origin.kind == "table":
-        assert origin.path is not None
-        known = {} if column is None else {column: "text"}  # client 007 is not client 7
-        table = open_table(origin.path, known, options.missing_as)
-        columns, rows = read_columns(table, options, column)
+        columns, rows = read_table(origin, split, options)
     elif clients is None and column is None and origin.kind != "archive":
         raise how_many_clients(origin)
     else:
@@ -202,6 +208,16 @@ def load_file(
         if columns is None
         else prepare_table(columns, federation, wanted)
     )
+
+
+def read_table(origin: Origin, split: str | None, options: TableOptions) -> tuple[Columns, Rows]:
+    """The columns of a table that are features, and its rows, with their clients if a column or a
+    folder of files says so."""
+    assert origin.path is not None
+    rule = None if split is None else parse_split(split)
+    column = rule.name if isinstance(rule, Column) else None
+    known = {} if column is None else {column: "text"}  # client 007 is not client 7
+    return read_columns(open_table(origin.path, known, options.missing_as), options, column)
 
 
 def share_out(

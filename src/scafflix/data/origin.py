@@ -9,13 +9,10 @@ from typing import Literal
 
 from scafflix.core.errors import ScafflixError
 from scafflix.data.catalogue import CATALOGUE, FEDJAX, LIBSVM, OWN, SCIKIT_LEARN
-from scafflix.data.recognition import kind_of, tables_in
+from scafflix.data.recognition import is_table, kind_of, stem, tables_in
 
 Kind = Literal["synthetic", "bundled", "svmlight", "table", "archive", "people"]
 """``people``: the source names its clients, see `scafflix.data.recognition`."""
-
-FORMATS: dict[str, Kind] = {".csv": "table", ".parquet": "table", ".npz": "archive"}
-"""The format of each file suffix; any other is svmlight text."""
 
 KINDS: dict[str, Kind] = {
     LIBSVM: "svmlight",
@@ -24,8 +21,6 @@ KINDS: dict[str, Kind] = {
     OWN: "people",
 }
 """What the known data sets of each source are."""
-
-COMPRESSED = (".bz2", ".xz", ".gz")
 
 
 @dataclass(frozen=True)
@@ -80,5 +75,6 @@ def resolve(source: str | Path) -> Origin:
         raise ScafflixError(
             f"{path}: is a folder without the files of clients in a known format; give a file."
         )
-    name = Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
-    return Origin(FORMATS.get(path.suffix.lower(), "svmlight"), name, path)
+    archive = path.suffix.lower() == ".npz"
+    kind: Kind = "table" if is_table(path) else "archive" if archive else "svmlight"
+    return Origin(kind, stem(path), path)

@@ -24,8 +24,10 @@ from scafflix.core.errors import ScafflixError
 if TYPE_CHECKING:
     from scafflix.data.parts import Parts
 
+COMPRESSED = (".bz2", ".xz", ".gz")
 SUFFIXES = (".sqlite", ".sqlite3", ".db")
-TABLES = (".csv", ".parquet")
+CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+TABLES = (*CSV, ".parquet")
 
 
 def kind_of(path: Path) -> str | None:
@@ -51,12 +53,29 @@ def kind_of(path: Path) -> str | None:
     return "writers" if name.endswith(".npz") and holds_writers(path) else None
 
 
+def is_csv(path: Path) -> bool:
+    """Whether the file is read as CSV."""
+    return path.name.lower().endswith(CSV)
+
+
+def is_table(path: Path) -> bool:
+    """Whether the file is read as a table."""
+    return path.name.lower().endswith(TABLES)
+
+
+def stem(path: Path) -> str:
+    """The name without what says how the file is written.
+
+    >>> stem(Path("st.mary.csv.gz")), stem(Path("rows.svm.bz2")), stem(Path("rows.npz"))
+    ('st.mary', 'rows', 'rows')
+    """
+    return Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
+
+
 def tables_in(folder: Path) -> list[Path]:
     """The tables of a folder, each a client's; a hidden file is none."""
     return sorted(
-        path
-        for path in folder.iterdir()
-        if path.suffix.lower() in TABLES and not path.name.startswith(".")
+        path for path in folder.iterdir() if is_table(path) and not path.name.startswith(".")
     )
 
 

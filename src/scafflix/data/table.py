@@ -5,12 +5,10 @@ A folder of such files is one table, in which every file is a client, named as t
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -18,8 +16,9 @@ import numpy as np
 
 from scafflix.core.errors import ScafflixError, reason_of
 from scafflix.data.admission import TEXT_LIMIT, check_dense_size
+from scafflix.data.csv_file import line_of, not_readable, read_as_written, read_csv
 from scafflix.data.federation import Labels
-from scafflix.data.recognition import tables_in
+from scafflix.data.recognition import is_csv, stem, tables_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,12 +31,6 @@ SHOWN_COLUMNS = 20
 
 ABOVE = re.compile(r"(?P<column>.+?)\s*>\s*(?P<limit>[-+.\deE]+)")
 """A label that says whether a number is above a limit, as in ``stage>0``."""
-
-NO_NUMBER = re.compile(
-    r"CSV column #(?P<column>\d+): Row #(?P<row>\d+): CSV conversion error to double: "
-    r"invalid value '(?P<value>.*)'"
-)
-"""What Arrow says of a text in a column of numbers; rows count from 1, the header included."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +58,7 @@ class Table:
         """Where a row stands: the line of a CSV file, the row (from 1) of anything else."""
         for path, rows in self.files:
             if row < rows:
-                return f"{path}, line {_line(path, row)}" if is_csv(path) else _row(path, row)
+                return f"{path}, line {line_of(path, row)}" if is_csv(path) else _row(path, row)
             row -= rows
         return _row(self.name, row)
 
@@ -78,20 +71,12 @@ class Table:
 
     def sites(self) -> Labels:
         """The file of each row."""
-        stems = [path.stem for path, _ in self.files]
+        stems = [stem(path) for path, _ in self.files]
         return np.repeat(np.array(stems, np.str_), [rows for _, rows in self.files])
 
 
 def _row(name: str | Path, row: int) -> str:
     return f"{name}, row {row + 1}"
-
-
-def _line(path: Path, row: int) -> int:
-    # Blank lines and quoted line breaks make the line differ from the row.
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-        reader = csv.reader(file)
-        filled = (reader.line_num for record in reader if record)
-        return next(islice(filled, row + 1, None), row + 2)
 
 
 def open_table(
@@ -103,6 +88,11 @@ def open_table(
     made = [_read(file, kinds or {}, missing_as) for file in files]
     sizes = tuple((file, int(one.num_rows)) for file, one in zip(files, made, strict=True))
     return Table(str(path), made[0] if len(made) == 1 else _joined(files, made), sizes)
+
+
+def as_written(path: Path) -> pa.Table:
+    """The columns of a file as they stand there, to be written again."""
+    return read_as_written(path) if is_csv(path) else open_table(path).arrow
 
 
 def as_table(given: Any, where: str = "the table") -> Table:
@@ -139,10 +129,40 @@ def _joined(files: list[Path], made: list[pa.Table]) -> pa.Table:
             [one.select(made[0].column_names) for one in made], promote_options="permissive"
         )
     except pa.ArrowException as error:
-        raise ScafflixError(
+        raise _unlike(files, made) or ScafflixError(
             f"{files[0].parent}: a column is of one type in one file and of another in the next "
             f"({reason_of(error)}); make them alike."
         ) from None
+
+
+def _unlike(files: list[Path], made: list[pa.Table]) -> ScafflixError | None:
+    """The error for a column that is text in one file and something else in another."""
+    for name in made[0].column_names:
+        texts = [file for file, one in zip(files, made, strict=True) if _holds_text(one, name)]
+        others = [
+            file
+            for file, one in zip(files, made, strict=True)
+            if file not in texts and one.column(name).null_count < one.num_rows
+        ]
+        if texts and others:
+            word = _no_number(made[files.index(texts[0])].column(name))
+            return ScafflixError(
+                f"{texts[0]}: column {name!r} holds text, such as {word!r}, but no text in "
+                f"{others[0]}; if that means missing, name it under missing_as, else make the "
+                "files alike."
+            )
+    return None
+
+
+def _holds_text(table: pa.Table, name: str) -> bool:
+    kind = table.schema.field(name).type
+    return is_text(kind.value_type if hasattr(kind, "value_type") else kind)
+
+
+def _no_number(column: pa.ChunkedArray) -> str:
+    """A text of the column, if there is one, that is no number."""
+    texts = [str(text) for text in column.unique().to_pylist() if text is not None]
+    return next((text for text in texts if not re.fullmatch(r"[-+.\deE]+", text)), texts[0])
 
 
 def _read(path: Path, kinds: Mapping[str, str], missing_as: Sequence[str]) -> pa.Table:
@@ -154,14 +174,11 @@ def _read(path: Path, kinds: Mapping[str, str], missing_as: Sequence[str]) -> pa
     except ScafflixError:
         raise
     except Exception as error:  # Arrow raises many kinds, some of them only for damaged files
-        told = NO_NUMBER.search(str(error)) if is_csv(path) else None
-        if told is not None:
-            name, row = _header(path)[int(told["column"])], int(told["row"]) - 1
-            raise ScafflixError(
-                f"{path}, row {row}: column {name!r} is {told['value']!r}; give a number."
-            ) from error
-        kind = "CSV" if is_csv(path) else "Parquet"
-        raise ScafflixError(f"{path}: not a readable {kind} table ({reason_of(error)}).") from error
+        if is_csv(path):
+            raise not_readable(path, error) from error
+        raise ScafflixError(
+            f"{path}: not a readable Parquet table ({reason_of(error)})."
+        ) from error
     _check_names(path, names)
     for column in made.schema:
         check_type(path, column.name, column.type)
@@ -169,44 +186,10 @@ def _read(path: Path, kinds: Mapping[str, str], missing_as: Sequence[str]) -> pa
     return made
 
 
-def _header(path: Path) -> list[str]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        return next(csv.reader(file))
-
-
 def _check_names(where: str | Path, names: list[str]) -> None:
     name, times = Counter(names).most_common(1)[0] if names else ("", 0)
     if times > 1:
         raise ScafflixError(f"{where}: {times} columns are named {name!r}; rename them.")
-
-
-def is_csv(path: Path) -> bool:
-    """Whether the file is read as CSV."""
-    return path.suffix.lower() == ".csv"
-
-
-def read_csv(path: Path, kinds: Mapping[str, str], missing_as: Sequence[str]) -> pa.Table:
-    """A CSV file with a header line."""
-    # Imported here: Arrow takes a fifth of a second, and most commands read no table.
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
-
-    types = {"text": pa.string(), "number": pa.float64()}
-    known = arrow_csv.ConvertOptions().null_values
-    # One block, so that types are inferred from all rows: a column may turn from 1 to 1.5 late.
-    # One thread, so that Arrow can name the row of a fault.
-    block = min(max(path.stat().st_size + 1, 2**20), 2**31 - 1)
-    return arrow_csv.read_csv(
-        path,
-        read_options=arrow_csv.ReadOptions(use_threads=False, block_size=block),
-        convert_options=arrow_csv.ConvertOptions(
-            column_types={name: types[kind] for name, kind in kinds.items()},
-            null_values=[*known, *missing_as],
-            # An unquoted NA is missing; a quoted "NA" is a value, say a country.
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
 
 
 def read_parquet(path: Path) -> pa.Table:

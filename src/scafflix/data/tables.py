@@ -92,7 +92,7 @@ def load_as(
     with naming(origin):
         if not made.columns:
             alone = None if split is not None else 1
-            parts = {"test": test, "validation": validation}
+            parts: dict[str, Any] = {"test": test, "validation": validation}
             return scale_as(load(source, clients=alone, split=split, seed=seed, **parts), made)
         if origin.kind != "table":
             raise ScafflixError(f"The run was made from a table, and {origin} is none.")

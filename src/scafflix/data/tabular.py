@@ -14,6 +14,7 @@ from scafflix.core.errors import ScafflixError
 from scafflix.data.admission import check_dense_size
 from scafflix.data.arrays import Preparation, set_aside
 from scafflix.data.federation import Features, Federation
+from scafflix.data.lookalikes import refuse_lookalikes
 from scafflix.data.preprocessing import Column, Kind, Preprocessing, Unknown
 from scafflix.data.rows import Rows
 from scafflix.data.scaling import Scale, check_scale, map_features
@@ -73,6 +74,7 @@ class Columns:
 
     table: Table
     label: str
+    client: str | None  # the column that says whose a row is
     found: dict[str, Values]
     options: TableOptions
 
@@ -126,6 +128,11 @@ def read_columns(
     for name in (*options.categorical, *options.drop):
         table.check_column(name)
     kept = [name for name in table.columns if name not in (label, client, *options.drop)]
+    if "" in kept:
+        raise ScafflixError(
+            f"{table.name}: column {table.columns.index('') + 1} has no name (the numbers of "
+            "rows?); remove it, or give it a name in the header."
+        )
     if not kept:
         raise ScafflixError(
             f"{table.name}: no column is left as a feature; the columns are {table.listed()}."
@@ -134,9 +141,10 @@ def read_columns(
         name: values_of(table, name, options.missing_as, name in options.categorical)
         for name in kept
     }
+    refuse_lookalikes(found)
     if options.missing == "refuse":
         _refuse_missing(found)
-    return Columns(table, options.label or label, found, options), rows
+    return Columns(table, options.label or label, client, found, options), rows
 
 
 def owned_rows(table: Table, label: str | None, client: str | None) -> Rows:
@@ -201,6 +209,14 @@ def table_for(made: Preprocessing, given: Any, client: str | None = None) -> Tab
 def _as_trained(values: Values, column: Column) -> Values:
     """The values, if their kind is that of the training rows; a boolean is also a number."""
     kind: Kind | None = values.kind
+    if column.kind == "boolean" and kind == "number":
+        there = ~values.missing & ~np.isin(values.values, (0, 1))
+        if there.any():
+            row = int(np.argmax(there))
+            raise ScafflixError(
+                f"{values.place(row)}: column {column.name!r} is {values.values[row]:g}, but held "
+                "booleans in training; give true, false, 0 or 1."
+            )
     also = {"number": ("boolean",), "boolean": ("number",)}.get(column.kind, ())
     if kind is None or kind == column.kind or kind in also:
         return values

@@ -60,9 +60,9 @@ def onnx_answers(content: bytes, predictor: Predictor, given: Any) -> NDArray[An
         if predictor.own is not None and made is None:
             arrays = [arrays[0].astype(np.float32)]
     feed = dict(zip([one.name for one in session.get_inputs()], arrays, strict=True))
-    found = np.asarray(session.run(None, feed)[-1])
-    alone = predictor.own is not None and found.ndim == 2 and found.shape[1] == 1
-    return found[:, 0] if alone else found
+    said: NDArray[Any] = np.asarray(session.run(None, feed)[-1])
+    alone = predictor.own is not None and said.ndim == 2 and said.shape[1] == 1
+    return said[:, 0] if alone else said
 
 
 def _inputs(graph: Graph, predictor: Predictor) -> str:

@@ -120,7 +120,8 @@ class Recurrent(nn.Module):
     def __init__(self, weights: dict[str, NDArray[Any]]) -> None:
         super().__init__()
         arrays = {name: torch.tensor(array) for name, array in weights.items()}
-        self.embedding = nn.Embedding.from_pretrained(arrays["embedding"])
+        self.embedding = nn.Embedding(*arrays["embedding"].shape)
+        self.embedding.load_state_dict({"weight": arrays["embedding"]})
         names = [name.removesuffix("/inputs") for name in weights if name.endswith("/inputs")]
         self.layers = nn.ModuleList()
         for name in sorted(names, key=lambda name: int(name.rpartition("/")[2])):

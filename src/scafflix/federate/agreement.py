@@ -18,14 +18,23 @@ from scafflix.core import durable
 from scafflix.core.errors import ScafflixError
 from scafflix.data.arrays import Preparation, set_aside
 from scafflix.data.federation import Federation
-from scafflix.data.loading import share_out
+from scafflix.data.loading import check_options, naming, read_table, share_out
 from scafflix.data.origin import resolve
 from scafflix.data.preprocessing import Preprocessing, from_dict
+from scafflix.data.recognition import stem
 from scafflix.data.scaling import Scale, check_scale
 from scafflix.data.summaries import decide, merge, summary_from
-from scafflix.data.table import open_table
-from scafflix.data.tabular import Columns, TableOptions, columns_for, prepared, read_columns
+from scafflix.data.table import open_table, whole_column
+from scafflix.data.tabular import (
+    Columns,
+    TableOptions,
+    columns_for,
+    prepared,
+    read_columns,
+    table_options,
+)
 from scafflix.federate.configuration import DeployConfig
+from scafflix.federate.examples import by_parts
 from scafflix.models import is_network
 from scafflix.record import Record
 from scafflix.runs.assembly import OF_TABLES, SHARE
@@ -56,14 +65,14 @@ def agreement_from(text: str) -> Agreement:
 
 
 @dataclass(frozen=True, eq=False)
-class OwnTable:
-    """The table of a node, its rows set aside for training and testing."""
+class DividedTable:
+    """A table, its rows set aside for training and testing."""
 
     columns: Columns
-    rows: Federation  # of one client, with the numbers of rows instead of features
+    rows: Federation  # with the numbers of rows instead of features
 
     def told(self, config: DeployConfig) -> str:
-        """What the node tells of it, as JSON."""
+        """What a node tells of it, as JSON."""
         told = self.columns.summary(self.rows, _scale(config))
         labels = np.concatenate([part.labels for part in self.rows.parts.values()])
         classes = [] if config.model == "linear" else np.unique(labels).tolist()
@@ -72,7 +81,8 @@ class OwnTable:
                 f"{self.columns.table.name}: column {self.columns.label!r} has {len(classes)} "
                 f"different labels, more than {CLASS_LIMIT}; use the model linear for numbers."
             )
-        return json.dumps({"columns": told.as_dict(), "classes": classes}, allow_nan=False)
+        words = {"columns": told.as_dict(), "label": self.columns.label, "classes": classes}
+        return json.dumps(words, allow_nan=False)
 
     def prepared(self, agreed: Agreement) -> Federation:
         """The examples, as all agreed."""
@@ -80,24 +90,40 @@ class OwnTable:
         return prepared(self.rows, columns_for(made, self.columns.table), made)
 
 
-def own_table(path: Path, config: DeployConfig) -> OwnTable:
-    """The table in a node's file."""
-    network, options = is_network(config.model), _options(config)
-    test = config.test if config.test is not None else SHARE if network else 0.0
-    columns, rows = read_columns(open_table(path, {}, options.missing_as), options)
-    whole = share_out(rows, resolve(path), 1, None, config.data_seed)
-    wanted = Preparation(test, config.validation or 0.0, None, config.data_seed)
-    return OwnTable(columns, set_aside(whole, wanted))
+def own_table(path: Path, config: DeployConfig, part: str | None = None) -> DividedTable:
+    """The table in a node's file; without a column that names the part of each row, shares of them
+    are held out."""
+    if part is None:
+        return joined_table(path, replace(config, clients=1, split=None, min_examples=None))
+    options = _options(config)
+    table = open_table(path, {part: "text"}, options.missing_as)
+    table.check_column(part)
+    columns, rows = read_columns(table, replace(options, drop=(*options.drop, part)))
+    divided = by_parts(rows.features, rows.labels, whole_column(table, part), str(path))
+    return DividedTable(columns, Federation(path.name, (stem(path),), *divided))
+
+
+def joined_table(path: Path, config: DeployConfig) -> DividedTable:
+    """The table of several clients, divided as a simulation does."""
+    origin, options = resolve(path), _options(config)
+    check_options(origin, options, config.features)
+    test = config.test if config.test is not None else SHARE if is_network(config.model) else 0.0
+    wanted = Preparation(test, config.validation or 0.0, config.min_examples, config.data_seed)
+    with naming(origin):
+        columns, rows = read_table(origin, config.split, options)
+        whole = share_out(rows, origin, config.clients, config.split, config.data_seed)
+        return DividedTable(columns, set_aside(whole, wanted))
 
 
 def agree_on(told: Mapping[str, str], config: DeployConfig) -> Agreement:
     """What is done to columns, from what every client told; the one that does not fit is named."""
-    found, labels = {}, {}
+    found, labels, named = {}, {}, {}
     for client, text in told.items():
         try:
             words = json.loads(text)
             found[client] = summary_from(words["columns"])
             labels[client] = _labels(words["classes"])
+            named[client] = str(words["label"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ScafflixError(
                 f"Client {client} told something unreadable of its columns: {error}."
@@ -107,12 +133,24 @@ def agree_on(told: Mapping[str, str], config: DeployConfig) -> Agreement:
         merge(found),
         scale=_scale(config),
         intercept=not network if config.intercept is None else config.intercept,
-        label=options.label or "",
+        label=_one_label(named),
         missing=options.missing,
         missing_as=options.missing_as,
         unknown=options.unknown,
     )
     return Agreement(made, config.classes or _all_labels(labels))
+
+
+def _one_label(named: Mapping[str, str]) -> str:
+    """The column that is the label everywhere."""
+    (first, label), *_ = named.items()
+    for client, other in named.items():
+        if other != label:
+            raise ScafflixError(
+                f"The label is column {label!r} at client {first!r} and {other!r} at {client!r}; "
+                "name it in the server's file with label."
+            )
+    return label
 
 
 class Kept:
@@ -162,5 +200,4 @@ def _scale(config: DeployConfig) -> Scale:
 
 
 def _options(config: DeployConfig) -> TableOptions:
-    asked: dict[str, Any] = {name: getattr(config, name) for name in OF_TABLES}
-    return TableOptions(**asked)
+    return table_options(**{name: getattr(config, name) for name in OF_TABLES})

@@ -2,7 +2,8 @@
 
 `authority.key` signs certificates and stays with the operator. `ca.crt` goes to every node, and
 `server.crt` and `server.key` go to the server. Each node's private key goes to that node only; its
-public key goes to the server, which recognizes the node by it.
+public key goes to the server, which recognizes the node by it. Its certificate goes to that node,
+too: with secure aggregation, the other nodes recognize it by that.
 """
 
 from __future__ import annotations
@@ -59,14 +60,32 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> P
 
 
 def make_node_key(folder: Path, name: str) -> Path:
-    """Make a node's private key; the public key is next to it, with the suffix `.pub`."""
+    """Make a node's private key; the public key is next to it, with the suffix `.pub`, and its
+    certificate, with the suffix `.crt`, if the authority is in the folder."""
     path = durable.new_folder(folder) / checked_name(name)
     _refuse_to_replace(path)
+    _refuse_to_replace(path.with_name(f"{name}.crt"))  # a client may be called ca
     key = _new_key()
     _write_key(path, key, serialization.PrivateFormat.OpenSSH)
     ssh = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     path.with_name(f"{path.name}.pub").write_bytes(key.public_key().public_bytes(*ssh) + b"\n")
+    if (folder / "authority.key").exists():
+        _certify(folder, name, key.public_key())
     return path
+
+
+def _certify(folder: Path, name: str, key: ec.EllipticCurvePublicKey, days: int = DAYS) -> None:
+    """Have the authority sign that this is the key of the node of this name."""
+    root = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+    authority = serialization.load_pem_private_key((folder / "authority.key").read_bytes(), None)
+    assert isinstance(authority, ec.EllipticCurvePrivateKey)
+    whole = x509.NameAttribute(NameOID.PSEUDONYM, name)  # which may be longer than a common name
+    made = _certificate(x509.Name([*_name(name), whole]), root.subject, key, days)
+    made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    purpose = x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH])
+    signed = made.add_extension(purpose, critical=False).sign(authority, hashes.SHA384())
+    path = folder / f"{name}.crt"
+    path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:

@@ -11,6 +11,8 @@ after a later crash only the reply is.
 from __future__ import annotations
 
 import math
+import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,10 +27,11 @@ from scafflix.core import durable
 from scafflix.core.durable import Arrays, Hook
 from scafflix.core.errors import ScafflixError
 from scafflix.core.precision import precision
+from scafflix.core.types import Floats
 from scafflix.core.vector import Vector
 from scafflix.federate import client_state, judging
 from scafflix.federate.client_state import Memory, Pending
-from scafflix.federate.learner import Learner
+from scafflix.federate.learner import Learner, Scales
 from scafflix.federate.messages import (
     Curve,
     Evaluate,
@@ -36,6 +39,7 @@ from scafflix.federate.messages import (
     Hello,
     Introduction,
     Refusal,
+    RefusedError,
     Reply,
     Request,
     Train,
@@ -48,22 +52,22 @@ from scafflix.federate.messages import (
 )
 from scafflix.federate.naming import first_names, named, names_of, under_names
 from scafflix.federate.planning import UsersMethod, own_method
+from scafflix.federate.privacy import Guard
+from scafflix.federate.secure import numbers
+from scafflix.federate.secure.fixed import DOUBLE, FixedPoint
+from scafflix.federate.secure.identity import Identity
+from scafflix.federate.secure.masks import Occasion
+from scafflix.federate.secure.member import Member
+from scafflix.federate.secure.messages import Keys, Mask, Share, Unmask
 from scafflix.federate.slopes import Slopes
 from scafflix.methods.method import Client, Method, Number, Turn
-from scafflix.methods.remembering import Kept, ready
+from scafflix.methods.private import ready
+from scafflix.methods.remembering import Kept
 from scafflix.personalization.mixing import mix
 from scafflix.personalization.rules import blending
 from scafflix.personalization.rules.choosing import consults
 
 ALONE = "alone"  # the name of the run of a client with alpha_i = 0, which takes part in none
-
-
-class RefusedError(ScafflixError):
-    """A message that the client refuses, and the kind under which the refusal is counted."""
-
-    def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(reason)
-        self.kind = kind
 
 
 class ClientCore:
@@ -82,7 +86,11 @@ class ClientCore:
         hook: Hook = durable.quiet,
         users_method: UsersMethod | None = None,
         rule: str | None = None,
+        secure: bool = False,
+        identity: Identity | None = None,
+        guard: Guard | None = None,
     ) -> None:
+        self.guard = guard  # with privacy: nothing made of data leaves without noise
         self.name = checked_name(name)
         if not 0 <= alpha <= 1:
             raise ScafflixError(f"alpha is {alpha}; it must be between 0 and 1.")
@@ -92,6 +100,7 @@ class ClientCore:
         self.folder = durable.new_folder(folder / self.name)
         self.hook = hook
         self.users_method = users_method  # a method from outside this package
+        self.secure, self.identity = secure, identity  # whether only sums of uploads may be seen
         self.word = rule
         self.rule = "" if rule is None else judging.judge_of(learner, rule).rule(rule)
         self._start = learner.start()
@@ -130,7 +139,9 @@ class ClientCore:
             with durable.locked(self.folder), precision(self._double):
                 if isinstance(message, Train):
                     return self._train(message)
-                return self._evaluate(message)
+                if isinstance(message, Evaluate):
+                    return self._evaluate(message)
+                return self._aggregate(message)
         except ScafflixError as error:
             kind = "damaged" if isinstance(error, durable.DamagedError) else "error"
             kind = error.kind if isinstance(error, RefusedError) else kind
@@ -142,7 +153,8 @@ class ClientCore:
 
         With alpha_i = 0 it is asked for nothing more, and takes home x_i*.
         """
-        scales, start = self.learner.scales, self.learner.start()
+        scales = self.learner.scales if self.guard is None else Scales()
+        start = self.learner.start()
         if self.alpha == 0:
             with durable.locked(self.folder), precision(self._double):
                 self._take_home(self.optimum, 0.0, ALONE, 0)
@@ -166,7 +178,9 @@ class ClientCore:
         state = self._fresh_state(method, client) if kept is None else kept.state
         return method.controls(client, state)
 
-    def _train(self, message: Train) -> Upload:
+    def _train(self, message: Train) -> Upload | Keys:
+        if self.secure and not message.attempt:
+            raise RefusedError("insecure", "it takes part only with secure aggregation.")
         method, client = self._method(message)
         kept = self._memory(message, method, client)
         if message.round < kept.latest:
@@ -175,18 +189,23 @@ class ClientCore:
                 f"round {message.round} is over; round {kept.latest} has already been trained.",
             )
         if kept.pending is not None and message.round == kept.pending.round:
-            return self._upload(message, kept, kept.pending)
+            return self._answer(message, kept, kept.pending)
         sent = self._sent(method, "point", message.point)
         kept = self._settle(message, kept, method, client)
         home = method.personal(client, kept.state, sent.x)
-        loss = self.learner.loss(home) if message.report else None
+        tells = message.report and self.guard is None
+        loss = self.learner.loss(home) if tells else None
         gradient = partial(self._slopes.at, message)
         local = algorithm.local_steps(
             method, client, kept.state, sent, message.steps, gradient, message.stops
         )
         client = client._replace(turn=_turn(message))
+        if self.guard is not None:
+            at, least = (client, kept.state, sent), (message.cohort + 1) // 2
+            local = self.guard.release(method, self._names, least, at, local)
+            self.guard.count(self.folder / f"privacy{durable.SUFFIX}", self.hook)
         up, weight = _encoded_upload(method, client, kept.state, sent, local)
-        receipt = receipt_of(up)
+        receipt = secrets.token_hex(16) if message.attempt else receipt_of(up)
         remembers = bool(jax.tree.leaves(kept.state))
         pending = Pending(
             message.round,
@@ -200,11 +219,11 @@ class ClientCore:
             tuple(jax.tree.leaves(local)),
             message.point,
         )
-        pending = pending if remembers else pending._replace(sent=())
+        pending = pending if remembers or message.attempt else pending._replace(sent=())
         kept = kept._replace(latest=message.round, pending=pending)
         self.hook("trained")
         client_state.save(self._path(message.run), kept, self.hook)
-        return self._upload(message, kept, pending)
+        return self._answer(message, kept, pending)
 
     def _sent(self, method: Method, name: str, arrays: Arrays) -> Any:
         """The server's arrays, in the method's own structure."""
@@ -218,6 +237,48 @@ class ClientCore:
         """The stored result of the local steps, in the method's own structure."""
         form = jax.tree.structure(method.begin(client, state, sent))
         return jax.tree.unflatten(form, kept)
+
+    def _answer(self, message: Train, kept: Memory, pending: Pending) -> Upload | Keys:
+        if not message.attempt:
+            return self._upload(message, kept, pending)
+        occasion = Occasion(message.run, kept.epoch, pending.round, message.attempt)
+        ready = (kept.committed, pending.weight, pending.receipt)
+        return self._member(message.run).keys(occasion, ready, numbers.kept(message))
+
+    def _aggregate(self, message: Share | Mask | Unmask) -> Reply:
+        """Take the next step in the secure aggregation of a round."""
+        member = self._member(message.run)
+        if isinstance(message, Share):
+            return member.shares(message)
+        if isinstance(message, Mask):
+            return member.masked(message, self._numbers)
+        return member.revealed(message)
+
+    def _numbers(self, about: Mapping[str, Any]) -> tuple[Floats, FixedPoint]:
+        """Line 11, as numbers to be added to those of others: the message as it arrives, times its
+        weight in units, and the loss."""
+        if "numbers" in about:
+            return np.array(about["numbers"]), DOUBLE
+        asked = numbers.asked(about)
+        method, client = self._method(asked)
+        kept = client_state.load(self._path(asked.run), self._fresh_state(method, client))
+        pending = None if kept is None else kept.pending
+        if (
+            kept is None
+            or pending is None
+            or (kept.epoch, pending.round) != (asked.epoch, asked.round)
+        ):
+            raise RefusedError("stale", f"it has no message of round {asked.round}.")
+        sent = self._sent(method, "point", pending.sent)
+        local = self._local(method, client, kept.state, sent, pending.local)
+        client = client._replace(turn=_turn(pending))
+        message, weight = algorithm.upload(method, client, kept.state, sent, local)
+        share = float(weight) / about["unit"]
+        return numbers.row(message, share, pending.loss, about["terms"])
+
+    def _member(self, run: str) -> Member:
+        path = self.folder / f"{checked_name(run)}-secure{durable.SUFFIX}"
+        return Member(self.name, path, self.hook, self.identity)
 
     def _upload(self, message: Train, kept: Memory, pending: Pending) -> Upload:
         method, client = self._method(message)
@@ -236,7 +297,18 @@ class ClientCore:
             point=up,
         )
 
-    def _evaluate(self, message: Evaluate) -> Curve | Evaluation:
+    def _evaluate(self, message: Evaluate) -> Curve | Evaluation | Keys:
+        """Settle, save the model, and tell how good it is; of secure runs, only in sums."""
+        told = self._closing(message)
+        if message.attempt:
+            occasion = Occasion(message.run, told.epoch, told.round, message.attempt)
+            ready = (told.committed, 1.0, "")
+            return self._member(message.run).keys(occasion, ready, numbers.reported(told))
+        if not self.secure:
+            return told
+        return Evaluation(*told[:5], loss=math.nan, score=math.nan)
+
+    def _closing(self, message: Evaluate) -> Curve | Evaluation:
         """Settle the pending upload at the end of a run, and save this client's own model."""
         method, client = self._method(message)
         kept = self._memory(message, method, client)
@@ -254,6 +326,8 @@ class ClientCore:
         if self.rule:
             x_tilde, told = self._choose(message, x, told)
         self._take_home(x_tilde, told.alpha, message.run, message.round)
+        if self.guard is not None:  # how good it is stays here
+            return Evaluation(*place, math.nan, math.nan, alpha=self.alpha)
         loss, score = self.learner.loss(x_tilde), self.learner.score(x_tilde)
         return told._replace(loss_personal=loss, score=score)
 

@@ -93,12 +93,13 @@ class Consultation(Closing):
     def __init__(self, core: ServerCore) -> None:
         people = core.roster.introductions
         super().__init__(core, [one.client for one in people if one.rule and consults(one.rule)])
+        self.summed: Told | None = None  # by secure aggregation, instead of replies
 
     @property
     def others(self) -> Told | None:
         """The mean of the curves that came; None where nobody was asked."""
-        if not self.names:
-            return None
+        if not self.names or self.summed is not None:
+            return self.summed
         came = [name for name in self.names if name in self.replies]
         return judging.mean_of(self.replies[name].curve for name in came)
 

@@ -11,6 +11,7 @@ from typing import Any
 import tomli_w
 
 from scafflix.core.errors import ScafflixError
+from scafflix.federate.privacy import check_terms_of
 from scafflix.federate.settings import Settings
 from scafflix.models import is_network
 from scafflix.personalization.personalize import rule_in
@@ -49,6 +50,14 @@ class DeployConfig(RunConfig):
         "Largest expected number of local steps per round that clients may ask for.", 1000.0
     )
     classes: tuple[Any, ...] = key("All labels that occur at any node.", ())
+    secure_aggregation: bool = key(
+        "The server learns only sums of the messages of a round's clients.", False
+    )
+    threshold: int | None = key(
+        "Clients that must stay to the end of a round's secure aggregation (default: more than "
+        "half).",
+        None,
+    )
 
 
 def text_of(config: DeployConfig) -> str:
@@ -92,6 +101,7 @@ def _check_possible(config: DeployConfig) -> None:
         raise ScafflixError(
             "epsilon needs the optimum, which is unknown in a federation; leave it out."
         )
+    check_terms_of(config)
     if config.individual or config.optima == "warm":
         raise ScafflixError("individual and optima = warm are for simulations; leave them out.")
 
@@ -106,6 +116,9 @@ def check_sizes(config: DeployConfig, clients: int) -> None:
         minimum=config.minimum,
         attempts=config.attempts,
         every=config.every or 1,
+        mirror=config.mirror,
+        secure_aggregation=config.secure_aggregation,
+        threshold=config.threshold,
     ).sizes(clients)
 
 

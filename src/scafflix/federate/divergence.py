@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+ALL = "all clients of a round"  # in place of a client, where only their mean is known
+
 
 @dataclass
 class Losses:
@@ -47,11 +49,12 @@ class Losses:
         limit = self.start + (factor - 1) * abs(self.start)
         if not self.objective > limit > 0:
             return None
+        grown = f"the clients' mean objective is {self.objective:.4g}, up from {self.start:.4g} at "
+        grown += "the start"
+        if ALL in self.latest:
+            return grown
         worst = max(self.latest, key=lambda name: self.latest[name])
-        return (
-            f"the clients' mean objective is {self.objective:.4g}, up from {self.start:.4g} at the "
-            f"start, and is largest at client {worst} ({self.latest[worst]:.4g})"
-        )
+        return f"{grown}, and is largest at client {worst} ({self.latest[worst]:.4g})"
 
     def leave(self, client: str) -> None:
         """Remove a client from the objective; the best model so far is then unknown."""

@@ -40,7 +40,7 @@ def load_examples(config: DeployConfig, path: Path, *, network: bool) -> Federat
     scale = "none" if config.scale == "auto" else config.scale
     scaling = Preparation(seed=config.data_seed, scale=scale, intercept=bool(config.intercept))
     if part is not None:
-        divided = _parts(features, y, part)
+        divided = by_parts(features, y, part, str(path))
         return prepare(Federation(path.name, (path.stem,), *divided), scaling)
     whole = Federation(path.name, (path.stem,), _examples(features, y))
     shares = replace(scaling, test=test, validation=config.validation or 0.0)
@@ -108,12 +108,12 @@ def _examples(features: Any, labels: NDArray[Any]) -> Examples:
     return Examples(features, labels, np.array([0, features.shape[0]]))
 
 
-def _parts(
-    features: Any, labels: NDArray[Any], part: NDArray[Any]
+def by_parts(
+    features: Any, labels: NDArray[Any], part: NDArray[Any], where: str
 ) -> tuple[Examples, Examples | None, Examples | None]:
     """The three parts, in the order of a Federation's fields."""
     if len(np.setdiff1d(part, PARTS)) or part.shape != labels.shape[:1]:
-        raise ScafflixError(f"part must be one of {', '.join(PARTS)} for each row.")
+        raise ScafflixError(f"{where}: part must be one of {', '.join(PARTS)} for each row.")
     rows = [np.flatnonzero(part == name) for name in PARTS]
     train, test, validation = (_examples(features[one], labels[one]) for one in rows)
     return train, test if len(rows[1]) else None, validation if len(rows[2]) else None

@@ -6,6 +6,8 @@ checkpoint-E-R  the model, the ledger and the counts after R closed rounds, in e
 rounds.jsonl    a line for each closed round
 average-R       the broadcast after round R, as long as a client still has to commit it
 mirror-E-N-R    h of client number N after round R of epoch E, if the server keeps a mirror
+masked-E-R      the sum of masked messages of round R of epoch E, from when it is to be unmasked
+masked-E-R-WHAT the same of what clients report after R rounds; then what it came to
 """
 
 from __future__ import annotations
@@ -54,6 +56,21 @@ class ServerFiles:
 
     def keep_mirror(self, which: Mirror, client: str, arrays: Sequence[Any]) -> None:
         durable.write(self._mirror(which), {"client": client}, arrays, self.hook)
+
+    def masked(self, at: Moment, what: str = "") -> tuple[Any, Arrays] | None:
+        """The sum that is to be unmasked in the open round; None before there is one."""
+        return durable.read(self._masked(at, what))
+
+    def keep_masked(
+        self, at: Moment, facts: dict[str, Any], sum: Sequence[Any], what: str = ""
+    ) -> None:
+        durable.write(self._masked(at, what), facts, sum, self.hook)
+
+    def forget_masked(self, now: Moment) -> None:
+        """Remove the sums of other rounds than the open one."""
+        for path in self.folder.glob(f"masked-*{durable.SUFFIX}"):
+            if path.stem.split("-")[1:3] != [str(now.epoch), str(now.round)]:
+                durable.remove(path)
 
     def checkpoint(self, at: Moment, facts: dict[str, Any], arrays: Sequence[Any]) -> None:
         durable.write(self._checkpoint(at), facts, arrays, self.hook)
@@ -119,6 +136,9 @@ class ServerFiles:
 
     def _checkpoint(self, at: Moment) -> Path:
         return self._path(f"checkpoint-{at.epoch}-{at.round}")
+
+    def _masked(self, at: Moment, what: str = "") -> Path:
+        return self._path(f"masked-{at.epoch}-{at.round}{what and '-'}{what}")
 
     def _average(self, round: int) -> Path:
         return self._path(f"average-{round}")

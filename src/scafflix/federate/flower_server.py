@@ -18,8 +18,10 @@ from scafflix.federate.bounds import Bounds, check_alike, check_steps, check_wei
 from scafflix.federate.configuration import DeployConfig, config_from, keys_from, names_from
 from scafflix.federate.flower_transport import GREETING, POLL, FlowerTransport, gather
 from scafflix.federate.planning import advice
+from scafflix.federate.privacy import terms_of
 from scafflix.federate.records import record, without_rounds
 from scafflix.federate.roster import Roster, check_order
+from scafflix.federate.secure.server import SecureServer
 from scafflix.federate.server import ServerCore
 from scafflix.federate.serving import serve
 from scafflix.federate.settings import AS_IT_STOPPED, Restart, Settings
@@ -69,6 +71,9 @@ def plan_run(config: DeployConfig, roster: Roster) -> tuple[Method, Settings]:
         far=config.far,
         blow_up=config.blow_up,
         checkpoints=config.checkpoints,
+        secure_aggregation=config.secure_aggregation,
+        threshold=config.threshold,
+        privacy=terms_of(config),
     )
     check_weights(people, method, bounds)
     return method, settings
@@ -108,7 +113,8 @@ def run(
             return made
         method, settings = plan_run(config, roster)
         roster.save(folder, start)
-        core = ServerCore(folder, roster, method, start, settings, back_to=restart.back_to)
+        kind = SecureServer if settings.secure_aggregation else ServerCore
+        core = kind(folder, roster, method, start, settings, back_to=restart.back_to)
         transport.expected = {one.client: one for one in roster.introductions}
         transport.needed, transport.refuse = core.minimum, core.refuse
         if kept is not None:

@@ -37,6 +37,7 @@ from scafflix.federate.messages import (
     is_name,
 )
 from scafflix.federate.roster import Roster, new_roster
+from scafflix.federate.secure.messages import Mask, Share, Unmask
 from scafflix.federate.serving import Failure
 from scafflix.federate.wire import pack, unpack
 
@@ -159,7 +160,8 @@ class FlowerTransport:
     def exchange(self, requests: Mapping[str, Request]) -> Iterable[tuple[str, Reply | Failure]]:
         if not requests:
             return
-        training = any(isinstance(request, Train) for request in requests.values())
+        of_rounds = Train | Share | Mask | Unmask
+        training = any(isinstance(request, of_rounds) for request in requests.values())
         count = min(self.needed, len(requests)) if training else len(requests)
         self.wait_for(requests, count, self.patience if training else min(AGAIN, self.patience))
         present = self.present(requests)

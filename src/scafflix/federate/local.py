@@ -54,14 +54,12 @@ class LocalFederation:
     def start_node(self, number: int, key: Path | None = None) -> None:
         """Start one node, with its own key unless another is given."""
         settings = self.link.folder / "flower" / f"node-{number}.toml"
-        settings.write_text(tomli_w.dumps(self.nodes[number]))
         certificates = self.link.certificates
-        words = node_words(
-            f"127.0.0.1:{self.link.port}",
-            settings,
-            certificates and certificates / "ca.crt",
-            key or (self.keys[number] if self.keys else None),
-        )
+        ca = certificates and certificates / "ca.crt"
+        key = key or (self.keys[number] if self.keys else None)
+        known = {"key": str(key), "ca": str(ca)} if key and ca else {}
+        settings.write_text(tomli_w.dumps(self.nodes[number] | known))
+        words = node_words(f"127.0.0.1:{self.link.port}", settings, ca, key)
         self.processes.start(f"node-{number}", *words)
 
     def kill_node(self, number: int) -> None:

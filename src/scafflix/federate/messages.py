@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scafflix.core.durable import Arrays
 from scafflix.core.errors import ScafflixError
 from scafflix.data.identity import fault_of_id
+from scafflix.federate.secure.messages import Hidden, Mask, Share, Unmask
 
 NONE = -1  # stands for "no round"
 LARGEST_STEPS = 10**9  # local steps that a message may ask for
@@ -27,10 +28,11 @@ LARGEST_COHORT = 10**6  # clients that a round may claim to have
 LONGEST_TEXT = 10_000  # characters of a text
 LONGEST_NAMES = 10**6  # characters for the names of all of a model's arrays
 LONG = {"names": LONGEST_NAMES, "told": 10**7, "agreed": 10**7}  # texts that may be longer
+LONG |= {"certificate": 10**5}
 
 
 # kinds of refusals that the server counts separately; a client may send any text
-REFUSALS = frozenset({"stale", "lost", "damaged", "method", "error"}) | {
+REFUSALS = frozenset({"stale", "lost", "damaged", "method", "error", "insecure", "identity"}) | {
     *("type", "shape", "dtype", "range", "weight", "not_finite")  # from `fault_of`
 }
 
@@ -89,6 +91,7 @@ class Train(NamedTuple):
         Arrays  # what the server sent after round q; empty if already committed, or if q = r - 1
     )
     restored: Arrays  # the client's lost state after round q, from the mirror; otherwise empty
+    attempt: str = ""  # at the secure aggregation of this round; empty: answer with the upload
 
 
 class Upload(NamedTuple):
@@ -127,6 +130,7 @@ class Evaluate(NamedTuple):
     restored: Arrays
     # means over the clients' examples: the costs at every alpha, and 1/n_i; otherwise empty
     others: Arrays = ()
+    attempt: str = ""  # at the secure aggregation of what clients report; empty: answer plainly
 
 
 class Curve(NamedTuple):
@@ -170,8 +174,16 @@ class Refusal(NamedTuple):
     reason: str  # a sentence
 
 
-Request = Hello | Train | Evaluate
-Reply = Introduction | TableSummary | Upload | Curve | Evaluation | Refusal
+Request = Hello | Train | Share | Mask | Unmask | Evaluate
+Reply = Introduction | TableSummary | Upload | Hidden | Curve | Evaluation | Refusal
+
+
+class RefusedError(ScafflixError):
+    """A message that the client refuses, and the kind under which the refusal is counted."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
 
 
 class Fault(NamedTuple):
@@ -252,6 +264,8 @@ def _problem_with_number(name: str, value: Any) -> Fault | None:
         return Fault("range", f"{name} is {value}; it must be at most {most[name]}.")
     if name == "weight" and not value > 0:
         return Fault("weight", f"weight is {value:g}; it must be above 0.")
+    if name == "unit" and not value > 0:
+        return Fault("range", f"unit is {value:g}; it must be above 0.")
     if name in ("gamma", "gamma_mu", "gamma_L") and value < 0:
         return Fault("range", f"{name} is {value:g}; it must be at least 0.")
     if name == "alpha" and not 0 <= value <= 1:

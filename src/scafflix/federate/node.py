@@ -7,6 +7,10 @@ learner       MODULE:FUNCTION or FILE.py:FUNCTION of your own backend; the funct
               path and the configuration and returns a `Learner`
 model         FILE.py:NAME of your own PyTorch module, as for a simulation
 method        FILE.py:FUNCTION of your own method; a node never loads a file that a server names
+part          the column of a table that says of each row whether it is train, test or validation
+secure-aggregation  true: take part only where the server sees nothing but sums of messages
+key, ca       its private key, beside which is its certificate, and the authority's certificate;
+              with secure aggregation, nodes recognize each other by these
 min-examples  with fewer training examples, or smaller batches, the node does not take part, because
               messages about one or two examples reveal what they are
 """
@@ -21,7 +25,7 @@ from scafflix import gradients
 from scafflix.core.errors import ScafflixError
 from scafflix.core.plugins import find_function
 from scafflix.data.federation import Federation
-from scafflix.data.recognition import TABLES
+from scafflix.data.recognition import is_table
 from scafflix.federate.agreement import Agreement, own_table
 from scafflix.federate.client import ClientCore
 from scafflix.federate.configuration import DeployConfig
@@ -29,6 +33,8 @@ from scafflix.federate.convex import ConvexLearner
 from scafflix.federate.examples import load_examples, numbered
 from scafflix.federate.learner import Learner, reduction_of
 from scafflix.federate.network import NetworkLearner, network_of
+from scafflix.federate.privacy import Guard, terms_of
+from scafflix.federate.secure.identity import Identity
 from scafflix.federate.table_client import TableClient
 from scafflix.gradients import Minibatch
 from scafflix.models import MODELS, NETWORKS, is_network, is_own
@@ -56,6 +62,7 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
         )
     (trained,) = read_alpha(alpha, 1)
     users = find_function(str(own["method"]), "method") if own.get("method") else None
+    identity = identity_of(own)
     folder, name, path = (Path(str(own["folder"])), str(own["client"]), Path(str(own["data"])))
 
     def core(learner: Learner) -> ClientCore:
@@ -65,7 +72,12 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
                 "variance and no `full_gradient`; leave out reduced, or add them."
             )
         _refuse_few(learner.examples, config.batch, own)
-        return ClientCore(name, float(trained), learner, folder, users_method=users, rule=rule)
+        secure = config.secure_aggregation or bool(own.get("secure-aggregation"))
+        agreed = terms_of(config)
+        guard = None if agreed is None else Guard(agreed)
+        more: dict[str, Any] = {"users_method": users, "rule": rule, "secure": secure}
+        more |= {"identity": identity, "guard": guard}
+        return ClientCore(name, float(trained), learner, folder, **more)
 
     if own.get("learner") and own.get("model"):
         raise ScafflixError("A node has a learner or a model of its own, not both; leave out one.")
@@ -78,15 +90,35 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
         made_on = learner_in(str(own["model"]))
     else:
         _check_known(config.model)
-    if path.suffix.lower() in TABLES:
+    if is_table(path) and config.privacy != "none":
+        raise ScafflixError(
+            f"{path.name} is a table, and summaries of its columns would be told without noise; "
+            "with privacy give the node numbers that are prepared already (npz or svmlight)."
+        )
+    if is_table(path):
 
         def prepared(examples: Federation, agreed: Agreement) -> ClientCore:
             return core(made_on(examples, config, agreed.classes))
 
-        return TableClient(name, own_table(path, config), folder, config, prepared)
+        table = own_table(path, config, own.get("part"))
+        return TableClient(name, table, folder, config, prepared)
+    if own.get("part"):
+        raise ScafflixError(
+            f"part is {own['part']!r}, but {path} is not a table; an npz file names the part of "
+            "each row in an array part."
+        )
     network = bool(own.get("model")) or is_network(config.model)
     examples = load_examples(config, path, network=network)
     return core(made_on(examples, config, config.classes))
+
+
+def identity_of(own: Mapping[str, Any]) -> Identity | None:
+    """By which other nodes recognize this one; None for a node without a certified key."""
+    if not own.get("key") or not own.get("ca"):
+        return None
+    key = Path(str(own["key"]))
+    certificate = key.with_name(f"{key.name}.crt")
+    return Identity(key, certificate, Path(str(own["ca"]))) if certificate.exists() else None
 
 
 def _refuse_few(examples: int, batch: int | str, own: Mapping[str, Any]) -> None:

@@ -25,6 +25,15 @@ from scafflix.federate.messages import (
     Train,
     Upload,
 )
+from scafflix.federate.secure.messages import (
+    Keys,
+    Mask,
+    Masked,
+    Share,
+    Shares,
+    Unmask,
+    Unmasked,
+)
 from scafflix_flower.parcel import Parcel
 
 KINDS: dict[str, Any] = {
@@ -35,6 +44,13 @@ KINDS: dict[str, Any] = {
         Introduction,
         Train,
         Upload,
+        Keys,
+        Share,
+        Shares,
+        Mask,
+        Masked,
+        Unmask,
+        Unmasked,
         Evaluate,
         Curve,
         Evaluation,

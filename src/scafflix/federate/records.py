@@ -25,6 +25,7 @@ from scafflix.record import Record
 from scafflix.simulate.taking_part import worth
 
 SILENT = "no answer at the end: it keeps x until it is asked again"
+HIDDEN = "chosen by the client, which tells nobody with secure aggregation"
 COLUMNS = (
     "round",
     "iterations",
@@ -48,16 +49,20 @@ def record(
     metrics = {name: np.array([row[name] for row in rows]) for name in COLUMNS if name in rows[-1]}
     # in a round, clients report on the point that the previous round produced
     reported = [np.nan if row["loss"] is None else row["loss"] for row in rows[1:]]
+    told = len(evaluations)
     final = float(np.mean([one.loss for one in evaluations.values()])) if evaluations else np.nan
+    if core.reported is not None:
+        final, told = core.reported["loss"], int(core.reported["clients"])
     metrics["objective"] = np.array([*reported, final])
     metrics = {name: metrics[name] for name in COLUMNS}
     clients = _clients(core, evaluations) | _chosen(core, evaluations)
-    summary = _summary(core, final, len(evaluations), seconds)
+    summary = _summary(core, final, told, seconds)
     last = rows[-1]["bits_up"], rows[-1]["bits_down"]
     summary |= {
         "closing_bits_up": core.tally.bits_up - last[0],
         "closing_bits_down": core.tally.bits_down - last[1],
         "alpha": _of_alpha(core, clients),
+        "reported": core.reported,  # means over the clients, with secure aggregation
         **worth(clients, None, "", core.settings.seed),
     }
     curves = {} if core.others is None else _told(core.others)
@@ -120,6 +125,7 @@ def _summary(core: ServerCore, final: float, told: int, seconds: float) -> dict[
         "troubles": {kind: many for kind, many in sorted(core.tally.counts.items()) if many},
         "seconds": seconds,
         "versions": versions(),
+        **core.spending.facts(core.round, core.settings.rounds),
     }
 
 
@@ -145,6 +151,7 @@ def _clients(core: ServerCore, evaluations: Mapping[str, Evaluation]) -> dict[st
         "refused": np.array([core.tally.refused_of[one.client] for one in people]),
         "loss_personal": np.array([told(one.client, "loss_personal") for one in people]),
         "score_personal": np.array([told(one.client, "score") for one in people]),
+        **core.spending.column([one.client for one in people]),
     }
 
 
@@ -153,6 +160,11 @@ def _chosen(core: ServerCore, evaluations: Mapping[str, Evaluation]) -> dict[str
     people = core.roster.introductions
     if not any(one.rule for one in people):
         return {}
+    if core.reported is not None:
+        unknown = np.full(len(people), np.nan)
+        notes = [HIDDEN if one.rule else "" for one in people]
+        alphas = np.where([bool(one.rule) for one in people], np.nan, [one.alpha for one in people])
+        return {"alpha": alphas, "alpha_note": np.array(notes), "expected_gain": unknown}
     silent = Evaluation(core.run, core.epoch, "", core.round, NONE, np.nan, np.nan)
     told = [evaluations.get(one.client, silent) for one in people]
     alpha = [one.alpha if e is silent else e.alpha for one, e in zip(people, told, strict=True)]
@@ -180,10 +192,14 @@ def _of_alpha(core: ServerCore, clients: Mapping[str, NDArray[Any]]) -> dict[str
     return {
         "rule": choosing[0].rule,
         "trained_at": max(one.alpha for one in choosing),
-        "mean": float(clients["alpha"].mean()),
+        "mean": float(_mean_alpha(core, clients)),
         "expected_gain": float(np.nanmean(gain)) if np.isfinite(gain).any() else None,
         "notes": {note: notes.count(note) for note in dict.fromkeys(notes)},
     }
+
+
+def _mean_alpha(core: ServerCore, clients: Mapping[str, NDArray[Any]]) -> Any:
+    return clients["alpha"].mean() if core.reported is None else core.reported["alpha"]
 
 
 def _models(core: ServerCore) -> dict[str, NDArray[Any]]:

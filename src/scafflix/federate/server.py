@@ -7,7 +7,7 @@ point and the same K, or has already closed it for good.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +32,9 @@ from scafflix.federate.messages import (
     problem_with_arrays,
     receipt_of,
 )
+from scafflix.federate.privacy import Spending
 from scafflix.federate.roster import Roster
+from scafflix.federate.secure.messages import Keys
 from scafflix.federate.settings import Settings
 from scafflix.federate.standing import Standing
 from scafflix.federate.uploads import Expected, problem_with_upload, weighted_mean
@@ -70,13 +72,18 @@ class ServerCore(Standing):
         super().__init__(ServerFiles(folder, hook), roster, method, start, settings)
         self.closed: Closed | None = None
         self.others: Told | None = None  # what the clients told to choose alpha_i, at the end
+        self.reported: dict[str, float] | None = None  # means, where only these are known
+        weights = {name: self._exchange(self.server, name)[1] for name in self.names}
+        self.spending = Spending(folder, settings.privacy, weights)
+        self.least_noisy = (self.cohort_size + 1) // 2  # over how many replies noise is shared out
         self.resume(back_to)
         self._open()
 
     @property
     def done(self) -> bool:
-        """Whether all rounds are closed."""
-        return self.round >= self.settings.rounds
+        """Whether all rounds are closed, or one more could go beyond a budget."""
+        over = self.round >= self.settings.rounds
+        return over or self.spending.exhausted(self.names, self.least_noisy, self.minimum)
 
     # a round
 
@@ -167,7 +174,7 @@ class ServerCore(Standing):
         """Take in a reply from the client `sender`; return whether to ask it again."""
         if isinstance(reply, Refusal):
             return self.receive_refusal(sender, reply)
-        wrong = self._problem_with(sender, reply)
+        wrong = self.problem_with(sender, reply, Upload)
         if wrong is not None:
             self.refuse(sender, wrong)
         elif reply.round < self.round:
@@ -207,9 +214,11 @@ class ServerCore(Standing):
         place = self.places[name], len(self.cohort)
         return algorithm.turn_of(self.settings.seed, self.round, *place)
 
-    def _problem_with(self, sender: str, reply: Any) -> Fault | None:
-        if not isinstance(reply, Upload):
-            return Fault("type", f"its reply is of type {type(reply).__name__}; it must be Upload.")
+    def problem_with(self, sender: str, reply: Any, wanted: type[Upload | Keys]) -> Fault | None:
+        """Why the answer to Train cannot be taken in."""
+        if not isinstance(reply, wanted):
+            kind = type(reply).__name__
+            return Fault("type", f"its reply is of type {kind}; it must be {wanted.__name__}.")
         if sender not in self.clients:
             return Fault("unknown_client", "it does not take part in this run.")
         _, weight, _ = self._exchange(self.server, sender)
@@ -258,21 +267,30 @@ class ServerCore(Standing):
         """Average the uploads and go on, or repeat the round if there were too few replies."""
         distances = self._refuse_far()
         if len(self.accepted) < self.minimum:
-            self._repeat()
+            self.repeat(len(self.accepted), self.minimum)
             return False
         names = [name for name in self.names if name in self.accepted]
         uploads = [self.accepted[name] for name in names]
         if self.round % self.settings.every == 0:
             self.judge({name: self.accepted[name].loss for name in names})
+        losses = [upload.loss for upload in uploads]
+        loss = float(np.mean(losses)) if np.isfinite(losses).all() else np.nan
+        self.close_with(names, weighted_mean(uploads), loss, [distances[name] for name in names])
+        return True
+
+    def close_with(
+        self, names: list[str], average: Arrays, loss: float, distances: Sequence[float]
+    ) -> None:
+        """Go on with the average of the messages of these clients, and their mean loss."""
         with np.errstate(over="ignore", invalid="ignore"):
             form = jax.tree.structure(self.message)
-            mean = jax.tree.unflatten(form, weighted_mean(uploads))
+            mean = jax.tree.unflatten(form, average)
             share = len(names) / len(self.names)
             server, following = algorithm.communicate(
                 self.method, self.server, self.steps, mean, share
             )
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((server, following))):
-            raise self._diverged("the average of the uploads is not finite")
+            raise self.diverged("the average of the uploads is not finite")
         self._keep_average()
         for name in names:
             entry = self.ledger.entries[name]
@@ -283,38 +301,47 @@ class ServerCore(Standing):
                 self.mirrors.advance(name, moment, self.sent, local, following, made, turn)
             included = self.round if self.remembers else NONE
             self.ledger.include(name, included, self.receipts[name])
-        self._journal([upload.loss for upload in uploads])
-        self.yardstick.take([distances[name] for name in names], self.steps)
+        self.spending.take((self.epoch, self.round), names, self.least_noisy)
+        self._journal(loss, len(names))
+        self.yardstick.take(distances, self.steps)
         self.server = server
         self.iteration += self.steps
         self.round += 1
-        absent = tuple(name for name in self.cohort if name not in self.accepted)
+        absent = tuple(name for name in self.cohort if name not in names)
         self.closed = Closed(len(names), len(self.cohort), absent)
         self.tally.counts["dropped"] += len(absent)
         self.checkpoint()
         self.forget()
         self._open()
-        return True
 
     def _refuse_far(self) -> dict[str, float]:
         """Refuse uploads that are too far from x_r. Return the distances, or the norms of messages
         that are not points."""
-        x = tuple(jax.tree.leaves(self.sent.x))
-        origin = x if self.sends_local and self.message_layout == self.layout else None
-        distances = {name: distance(one.point, origin) for name, one in self.accepted.items()}
-        far = self.yardstick.too_far(distances, self.steps, distance(x))
-        for name, wrong in far.items():
+        distances = {name: self.moved(one.point) for name, one in self.accepted.items()}
+        for name, wrong in self.too_far(distances).items():
             self.refuse(name, wrong)
             del self.accepted[name]
         return distances
 
-    def _repeat(self) -> None:
+    def moved(self, point: Arrays) -> float:
+        """How far a message is from x_r, or its norm if it is not a point."""
+        origin = tuple(jax.tree.leaves(self.sent.x))
+        near = self.sends_local and self.message_layout == self.layout
+        return distance(point, origin if near else None)
+
+    def too_far(self, distances: Mapping[str, float]) -> dict[str, Fault]:
+        """Whose messages are further away than is usual."""
+        length = distance(tuple(jax.tree.leaves(self.sent.x)))
+        return self.yardstick.too_far(distances, self.steps, length)
+
+    def repeat(self, came: int, needed: int) -> None:
+        """Note that too few replies came, and give up if that happened too often."""
         self.attempt += 1
         self.tally.counts["attempts_repeated"] += 1
         if self.attempt >= self.settings.attempts:
             seen = ", ".join(f"{what} ({many})" for what, many in self.tally.recent.items())
             raise ScafflixError(
-                f"Round {self.round} got {len(self.accepted)} of the {self.minimum} replies it "
+                f"Round {self.round} got {came} of the {needed} replies it "
                 f"needs, in {self.attempt} attempts ({seen or 'no other messages came'}); start "
                 "the server again to continue from this round."
             )
@@ -324,9 +351,10 @@ class ServerCore(Standing):
         self.losses.take(self.round, told)
         wrong = self.losses.blown_up(told, self.settings.blow_up)
         if wrong is not None:
-            raise self._diverged(wrong)
+            raise self.diverged(wrong)
 
-    def _diverged(self, how: str) -> DivergenceError:
+    def diverged(self, how: str) -> DivergenceError:
+        """What to say when the run cannot go on like this."""
         return DivergenceError(
             f"{self.method.name} diverged: after {self.round} rounds {how}; the best model is the "
             f"one after round {self.losses.best}: go back to it with --from {self.losses.best} "
@@ -354,15 +382,17 @@ class ServerCore(Standing):
         if self.round - 1 in self.ledger.waiting() and self.remembers:
             self.files.keep_average(self.round - 1, self.point)
 
-    def _journal(self, losses: list[float]) -> None:
+    def _journal(self, loss: float, replies: int) -> None:
         row = {
             "round": self.round + 1,
             "iterations": self.iteration + self.steps,
             "local_steps": self.steps,
-            "loss": float(np.mean(losses)) if np.isfinite(losses).all() else None,
-            "replies": len(losses),
+            "loss": loss if np.isfinite(loss) else None,
+            "replies": replies,
             "refused": self.tally.counts["refused"],
             "bits_up": self.tally.bits_up,
             "bits_down": self.tally.bits_down,
         }
+        if self.settings.privacy is not None:
+            row["epsilon"] = self.spending.worst
         self.files.journal(row)

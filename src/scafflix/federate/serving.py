@@ -7,7 +7,9 @@ from typing import Any, NamedTuple, Protocol
 
 from scafflix.federate.closing import Consultation, Farewell
 from scafflix.federate.counts import LOG
+from scafflix.federate.divergence import ALL
 from scafflix.federate.messages import Evaluation, Reply, Request
+from scafflix.federate.secure.closing import consult, measure
 from scafflix.federate.server import ServerCore
 from scafflix.federate.status import Progress
 
@@ -53,12 +55,23 @@ def serve(
         _ask(core, core, transport)
         if core.close():
             report(core.round, core.settings.rounds, _who(core))
-    consultation = Consultation(core)
-    _ask_all(consultation, core, transport)
+    consultation, secure = Consultation(core), core.settings.secure_aggregation
+
+    def ask(asking: Asking) -> None:
+        _ask(asking, core, transport)
+
+    if secure:
+        consult(consultation, ask)
+    else:
+        _ask_all(consultation, core, transport)
     core.others = consultation.others
     farewell = Farewell(core, consultation)
     _ask_all(farewell, core, transport)
-    core.settle({name: one.loss for name, one in farewell.evaluations.items()})
+    if secure:
+        core.reported = measure(farewell, ask)
+        core.settle({ALL: core.reported["loss"]} if core.reported["clients"] else {})
+    else:
+        core.settle({name: one.loss for name, one in farewell.evaluations.items()})
     return farewell.evaluations
 
 
@@ -73,11 +86,13 @@ def _who(core: ServerCore) -> str:
     """How many replied, and who did not."""
     assert core.closed is not None
     replied, asked, absent = core.closed
+    spent = core.spending.worst
+    private = "" if spent is None else f", epsilon {spent:.3g}"
     if not absent:
-        return f"{replied} clients"
+        return f"{replied} clients{private}"
     LOG.warning("round %d: closed without %s", core.round, ", ".join(absent))
     names = ", ".join(absent[:MOST_NAMES]) + (" and others" if len(absent) > MOST_NAMES else "")
-    return f"{replied} of {asked} clients, without {names}"
+    return f"{replied} of {asked} clients, without {names}{private}"
 
 
 def _ask(asking: Asking, core: ServerCore, transport: Transport) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from scafflix.core import durable
 from scafflix.core.errors import ScafflixError
 from scafflix.core.versions import versions
-from scafflix.federate.agreement import Agreement, OwnTable, agreement_from
+from scafflix.federate.agreement import Agreement, DividedTable, agreement_from
 from scafflix.federate.client import ALONE, ClientCore
 from scafflix.federate.configuration import DeployConfig
 from scafflix.federate.messages import (
@@ -41,7 +41,7 @@ class TableClient:
     """
 
     def __init__(
-        self, name: str, table: OwnTable, folder: Path, config: DeployConfig, make: MakeCore
+        self, name: str, table: DividedTable, folder: Path, config: DeployConfig, make: MakeCore
     ) -> None:
         self.name = checked_name(name)
         self.table, self.config, self._make = table, config, make

@@ -10,6 +10,7 @@ import numpy as np
 
 from scafflix.core.durable import Arrays
 from scafflix.federate.messages import Fault, Upload, fault_of
+from scafflix.federate.secure.messages import Keys
 
 WEIGHT_TOLERANCE = 1e-9  # relative to the weight that alpha_i and gamma_i imply
 
@@ -27,7 +28,7 @@ class Expected(NamedTuple):
     committed: int | None  # the last round that included its upload; None: nothing to commit
 
 
-def problem_with_upload(upload: Upload, expected: Expected) -> Fault | None:
+def problem_with_upload(upload: Upload | Keys, expected: Expected) -> Fault | None:
     """Why an upload cannot be averaged; None if it can."""
     if upload.client != expected.client:
         return Fault("unknown_client", f"its upload is in the name of {upload.client!r}.")

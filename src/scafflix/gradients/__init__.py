@@ -1,14 +1,17 @@
 """Estimates of gradients, and what some of them remember."""
 
+from scafflix.gradients.choosing import (
+    check_batch,
+    checked_gradient,
+    gradient,
+    private_gradient,
+)
 from scafflix.gradients.estimates import (
     Exact,
     Gradient,
     Minibatch,
     Noisy,
     Reduced,
-    check_batch,
-    checked_gradient,
-    gradient,
     nothing_of,
     query_of,
 )
@@ -20,12 +23,14 @@ from scafflix.gradients.memory import (
     points_of,
     renewal_draw,
 )
+from scafflix.gradients.private import Private
 
 __all__ = [
     "Exact",
     "Gradient",
     "Minibatch",
     "Noisy",
+    "Private",
     "Query",
     "Reduced",
     "Reference",
@@ -36,6 +41,7 @@ __all__ = [
     "gradient",
     "nothing_of",
     "points_of",
+    "private_gradient",
     "query_of",
     "renewal_draw",
 ]

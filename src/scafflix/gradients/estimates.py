@@ -18,13 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpy.typing import NDArray
 
-from scafflix.core.arguments import flag, real_number, shown, whole_number
-from scafflix.core.errors import ScafflixError
 from scafflix.core.types import Floats
 from scafflix.core.vector import Vector, choose
-from scafflix.data.federation import Federation
 from scafflix.gradients.memory import (
     Number,
     Point,
@@ -37,8 +33,6 @@ from scafflix.gradients.memory import (
 from scafflix.problems.constants import Constants
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
-
-LARGEST_NOISE = 1e150  # its square is a number still
 
 
 def nothing_of(gradient: Gradient, point: Point) -> tuple[Reference, ...]:
@@ -210,57 +204,3 @@ class Reduced:
         q = np.minimum(1.0, self.renewal(np.asarray(counts, float)) * np.ones_like(gamma))
         first = 4 / (self.size * q) * gamma**2 * constants.L * constants.L_example
         return float(q.min() / 2), float(first.max())
-
-
-def gradient(batch: str | int = "full", noise: float = 0.0, reduced: bool = False) -> Gradient:
-    """The estimate that `--batch`, `--noise` and `--reduced` name.
-
-    >>> gradient("full"), gradient(20), gradient(noise=0.5)
-    (Exact(), Minibatch(size=20), Noisy(sigma=0.5))
-    >>> gradient(20, reduced=True)
-    Reduced(size=20, q=None, counts=None)
-    """
-    flag("reduced", reduced)
-    noise = real_number("noise", noise, below=LARGEST_NOISE)
-    if isinstance(batch, str) and not (batch.isdecimal() and len(batch) < 19):
-        if batch != "full":
-            raise ScafflixError(f"batch is {batch!r}; it must be a whole number above 0, or full.")
-        if reduced:
-            raise ScafflixError("reduced is for minibatches; give batch as a number.")
-        return Noisy(noise) if noise else Exact()
-    if noise:
-        raise ScafflixError("noise is added to full gradients only; leave out batch or noise.")
-    size = int(batch) if isinstance(batch, str) else batch
-    size = whole_number("batch", size, least=1)
-    return Reduced(size) if reduced else Minibatch(size)
-
-
-def checked_gradient(estimate: object) -> Gradient:
-    """The estimate, if it is one; its numbers are checked here, since JAX makes such objects too,
-    with whatever it traces in their places."""
-    if isinstance(estimate, type) or not isinstance(estimate, Gradient):
-        raise ScafflixError(f"gradient is {shown(estimate)}; give sx.gradients.gradient(...).")
-    if isinstance(estimate, Noisy):
-        return Noisy(real_number("sigma", estimate.sigma, below=LARGEST_NOISE))
-    if isinstance(estimate, Minibatch):
-        return Minibatch(whole_number("batch", estimate.size, least=1))
-    if isinstance(estimate, Reduced):
-        size, q = whole_number("batch", estimate.size, least=1), estimate.q
-        if q is not None and not 0 < (q := real_number("q", q)) <= 1:
-            raise ScafflixError(f"q is {q:g}; it must be above 0 and at most 1.")
-        return Reduced(size, q)
-    return estimate
-
-
-def check_batch(
-    estimate: Gradient, federation: Federation, clients: NDArray[np.int64] | None = None
-) -> None:
-    """Refuse a batch that is larger than the data of some client, of those that take part."""
-    counts = federation.train.counts
-    chosen = np.arange(len(counts)) if clients is None else clients
-    smallest = int(chosen[np.argmin(counts[chosen])])
-    if isinstance(estimate, Minibatch | Reduced) and estimate.size > counts[smallest]:
-        raise ScafflixError(
-            f"batch is {estimate.size}, but client {federation.clients[smallest]} has "
-            f"only {counts[smallest]} examples; give at most {counts[smallest]}, or full."
-        )

@@ -58,18 +58,24 @@ def asks(client: Client, state: State, sent: Sent, local: Local) -> tuple[Point,
     return mix(client.alpha, local.w, client.x_star), mix(client.alpha, mixed, client.x_star)
 
 
-def local_step(
-    adapt: Number, client: Client, state: State, sent: Sent, local: Local, g: Points
-) -> Local:
-    """w_i - gamma grad f~_i(w_i), v_i - gamma a_i grad f~_i(a_i v_i + (1 - a_i) w_i), and with
-    adapt = 1 also a_i - gamma <grad f~_i(a_i v_i + (1 - a_i) w_i), v_i - w_i>, within [0, 1]."""
+def local_step(client: Client, state: State, sent: Sent, local: Local, g: Points) -> Local:
+    """w_i - gamma grad f~_i(w_i), v_i - gamma a_i grad f~_i(a_i v_i + (1 - a_i) w_i)."""
     at_w, at_mixed = g
     w = averaging.local_step(client, state, sent, local.w, at_w)
     v = local.v - (client.step * local.a * client.alpha) * at_mixed
+    return Local(w, v, local.a)
+
+
+def adaptive_step(
+    adapt: Number, client: Client, state: State, sent: Sent, local: Local, g: Points
+) -> Local:
+    """The same, and with adapt = 1 also a_i - gamma <grad f~_i(a_i v_i + (1 - a_i) w_i),
+    v_i - w_i>, within [0, 1]."""
+    _, at_mixed = g
     slope = client.alpha * inner(at_mixed, local.v - local.w)
     a = local.a - adapt * client.step * slope
     a = a * (a > 0)
-    return Local(w, v, a + (1 - a) * (a > 1))
+    return local_step(client, state, sent, local, g)._replace(a=a + (1 - a) * (a > 1))
 
 
 def upload(client: Client, state: State, sent: Sent, local: Local) -> tuple[Point, Number]:
@@ -110,7 +116,7 @@ def apfl(
         init_client=Partial(init_client, weight),
         begin=Partial(begin),
         asks=Partial(asks),
-        local_step=Partial(local_step, adapt),
+        local_step=Partial(adaptive_step, adapt) if adapt else Partial(local_step),
         upload=Partial(upload),
         commit=Partial(commit),
         personal=Partial(personal),

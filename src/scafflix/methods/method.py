@@ -24,6 +24,7 @@ from scafflix.core.arguments import choice
 from scafflix.core.durable import Arrays
 from scafflix.gradients import Gradient
 from scafflix.personalization.mixing import mix
+from scafflix.privacy.terms import Release
 from scafflix.theory import Rate
 
 Point = Any  # a Vector or an array
@@ -265,6 +266,11 @@ class Method:
     controls: Callable[[Client, State], Point | None] = Partial(no_controls)
     # whether clients may begin anew, from where they began, while the server goes on from its x
     restarts: bool = True
+    # what clients let out of a round, with privacy for each; None: all that they reached.
+    # `methods/private.py` sees to it before anybody runs the method
+    release: Release | None = None
+    # whether clients draw random numbers in `upload` and `commit`, as a compressor does
+    draws: bool = False
     # what the plan was made for; None for a method made by hand, which only its shapes tell apart
     made_for: Mapping[str, Any] | None = None
 
@@ -277,7 +283,7 @@ class Method:
 
 # settings are there as leaves already, in the functions; and a plan for other data or another
 # alpha is no other program
-DROPPED, WORDS = ("settings", "made_for"), ("name", "restarts")
+DROPPED, WORDS = ("settings", "made_for", "release"), ("name", "restarts", "draws")
 jax.tree_util.register_dataclass(
     Method,
     data_fields=[one.name for one in fields(Method) if one.name not in (*WORDS, *DROPPED)],

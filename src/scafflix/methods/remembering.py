@@ -5,7 +5,7 @@ What the method itself iterates on and remembers is as before, so that this is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,7 +18,6 @@ from scafflix.methods.method import (
     Method,
     Number,
     Point,
-    fitted,
 )
 
 Inner = Callable[..., Any]  # a function of the method itself
@@ -96,8 +95,3 @@ def remembering(method: Method) -> Method:
         tune=method.tune and Partial(of_own, method.tune),
         controls=Partial(of_own, method.controls),
     )
-
-
-def ready(method: Method, names: Sequence[str]) -> Method:
-    """The method as clients run it: for a model whose arrays have these names, with its memory."""
-    return remembering(fitted(method, names))

@@ -49,6 +49,7 @@ class LinearModel(NamedTuple):
     slope: Callable[[Array, Array], Array]
     score: Callable[[Array, Array], Array]
     curvature: tuple[float, float]  # bounds on the second derivative of the loss in z
+    steepest: float = np.inf  # bound on the norm of the slope
 
 
 @lru_cache
@@ -162,11 +163,18 @@ def _square(z: Array, y: Array) -> Array:
 
 
 _LOGISTIC = LinearModel(
-    "logistic", "accuracy", _two_classes, _log_loss, _log_loss_slope, _same_sign, (0.0, 0.25)
+    "logistic", "accuracy", _two_classes, _log_loss, _log_loss_slope, _same_sign, (0.0, 0.25), 1.0
 )
 # the Hessian in z is diag(q) - q q^T for probabilities q: eigenvalues in [0, 1/2]
 _SOFTMAX = LinearModel(
-    "softmax", "accuracy", _classes, _cross_entropy, _cross_entropy_slope, _same_class, (0.0, 0.5)
+    "softmax",
+    "accuracy",
+    _classes,
+    _cross_entropy,
+    _cross_entropy_slope,
+    _same_class,
+    (0.0, 0.5),
+    float(np.sqrt(2)),
 )
 _LINEAR = LinearModel(
     "linear", "squared error", _numbers, _half_square, _residual, _square, (1.0, 1.0)

@@ -104,11 +104,31 @@ class Losses:
         slope = self.model.slope(self.rows.batch_dot(rows, x), self.targets[rows])
         return self.rows.batch_dot_t(rows, slope) / rows.shape[-1] + self.l2 * x
 
+    def clipped_gradients(self, x: Points, clip: Array, chosen: Array | None = None) -> Points:
+        """(1/n_i) sum_j grad f_ij(x_i), each of at most the norm `clip` (of a run), over all
+        examples or, with `chosen` [rows, runs], some of them; and the l2 term as it is."""
+        slope = self.model.slope(self._predict(x), self.targets[:, None])
+        factor = jnp.minimum(1.0, clip / jnp.sqrt(self._sizes_sq(slope)))
+        factor = jnp.where(jnp.isnan(factor), 1.0, factor)  # infinity by infinity: all may pass
+        factor = factor if chosen is None else factor * chosen
+        return self._back(slope * factor.reshape(*factor.shape, *(1,) * (slope.ndim - 2))) + (
+            self.l2 * x
+        )
+
+    def mean_sizes_sq(self, x: Points) -> PerClient:
+        """(1/n_i) sum_j ||grad f_ij(x_i)||^2, without the l2 term."""
+        slope = self.model.slope(self._predict(x), self.targets[:, None])
+        return self._sum_over_rows(self._sizes_sq(slope) * self.weight[:, None])
+
+    def _sizes_sq(self, slope: Predictions) -> Array:
+        """||a_ij slope_ij^T||^2, `[rows, runs]`."""
+        size = jnp.sum(slope.reshape(*slope.shape[:2], -1) ** 2, axis=-1)
+        return size * self.norm_sq[:, None]
+
     def gradient_variances(self, x: Points) -> PerClient:
         """(1/n_i) sum_j ||grad f_ij(x_i) - grad f_i(x_i)||^2."""
         slope = self.model.slope(self._predict(x), self.targets[:, None])
-        size = jnp.sum(slope.reshape(*slope.shape[:2], -1) ** 2, axis=-1)
-        mean_sq = self._sum_over_rows(size * (self.norm_sq * self.weight)[:, None])
+        mean_sq = self._sum_over_rows(self._sizes_sq(slope) * self.weight[:, None])
         return mean_sq - _norms_sq(self._back(slope))  # the l2 term is common and cancels
 
     def _predict(self, x: Points) -> Predictions:

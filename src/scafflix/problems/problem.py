@@ -29,7 +29,7 @@ from scafflix.core.devices import devices
 from scafflix.core.digest import digest_of
 from scafflix.core.errors import ScafflixError, reason_of
 from scafflix.core.precision import in_float64, precision
-from scafflix.core.sharing import all_devices
+from scafflix.core.sharing import all_devices, one_device
 from scafflix.core.streams import Stream
 from scafflix.data.federation import (
     Federation,
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 # a start runs once: the last bit of speed is not worth four times the compilation
 ONCE = {"xla_backend_optimization_level": 2, **SIMPLE_LOOPS}
 LINEAR_L2 = 0.1  # of a linear model, unless another is given
+# examples times parameters of a linear model whose rounds one device plays quicker than several
+FOR_ONE_DEVICE = 2**23
 LARGEST_STATE = 8 * 2**30  # bytes of one parameter array per client
 
 
@@ -252,7 +254,9 @@ class Problem:
     @cached_property
     def mesh(self) -> Mesh:
         """The devices that share the clients of a cohort."""
-        return all_devices()
+        examples = len(self.federation.train.owners)
+        few = self.linear and examples * self.size <= FOR_ONE_DEVICE
+        return one_device() if few else all_devices()
 
     @cached_property
     def parts(self) -> dict[str, Part]:

@@ -129,15 +129,27 @@ def for_whom(record: Record) -> str:
 
 
 def _on_average(record: Record) -> str:
-    """The mean loss against alone, where the first sentence does not have it."""
+    """The mean loss, where the first sentence does not have it."""
     home, mine = record.summary["taken_home"], record.summary["taking_part"]["personal"]
     if home["metric"] == "loss":
         return ""
-    side = "above" if mine["gain"] < 0 else "below"
-    if mine["interval"] is None:
-        return f", {abs(mine['gain']):.3g} {side} alone on average"
-    low, high = mine["interval"]
-    return f", {abs(mine['gain']):.3g} {side} alone on average ({-high:+.3g} to {-low:+.3g})"
+    return f", on average {against_alone(mine)}"
+
+
+def against_alone(one: Mapping[str, Any]) -> str:
+    """The mean loss of a kind of model, against that of the clients' own.
+
+    >>> against_alone({"gain": 0.25, "interval": [-0.5, 1.0]}), against_alone({"gain": 0.0})
+    ('0.25 below alone (-1 to +0.5)', 'the same as alone')
+    """
+    gain, interval = one["gain"], one.get("interval")
+    if not gain and not any(interval or ()):
+        return "the same as alone"
+    words = f"{abs(gain):.3g} {'above' if gain < 0 else 'below'} alone"
+    if interval is None:
+        return words
+    low, high = (0.0 - end for end in reversed(interval))  # never minus zero
+    return f"{words} ({low:+.3g} to {high:+.3g})"
 
 
 def _who(record: Record, chosen: NDArray[np.bool_]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from scafflix.record import Record
 from scafflix.report.curves import Family, alpha_label, families
-from scafflix.report.recommendation import ends, number
+from scafflix.report.recommendation import against_alone, ends, number
 from scafflix.report.table import Table
 from scafflix.report.tables import KINDS
 
@@ -26,7 +26,9 @@ def facts(record: Record) -> dict[str, str]:
     found: dict[str, Any] | None = record.summary.get("taking_part")
     if found is not None:
         for kind in ("personal", "global"):
-            made[f"{found['part']} loss, {kind}"] = _against_alone(found, kind)
+            one = found[kind]
+            many = f"{one['hurt']} of {found['clients']} clients worse off"
+            made[f"{found['part']} loss, {kind}"] = f"{against_alone(one)}; {many}{by(one)}"
     curves: dict[str, Any] | None = record.summary.get("calibration")
     if curves is not None:
         each = [f"{kind} {curves[kind]['error']:.3g}" for kind in KINDS if kind in curves]
@@ -39,16 +41,6 @@ def spread(record: Record) -> str:
     alpha = np.percentile(record.clients["alpha"], (0, 50, 100))
     low, middle, high = (f"{value:.2g}" for value in alpha)
     return f"{low} to {high}, median {middle}"
-
-
-def _against_alone(found: dict[str, Any], kind: str) -> str:
-    one = found[kind]
-    side = "above" if one["gain"] < 0 else "below"
-    ends = one.get("interval")
-    sure = "" if ends is None else f" ({-ends[1]:+.3g} to {-ends[0]:+.3g})"
-    words = f"{abs(one['gain']):.4g} {side} alone{sure}; "
-    words += f"{one['hurt']} of {found['clients']} clients worse off"
-    return words + by(one)
 
 
 def chosen(records: Sequence[Record]) -> Table | None:

@@ -74,7 +74,7 @@ def _problem(run: Record, federation: Federation, classes: tuple[str, ...]) -> P
             "that FILE.py:NAME names."
         )
     if classes and federation.train.labels.ndim == 1:
-        parts = {
+        parts: dict[str, Any] = {
             key: replace(part, labels=codes_of(part.labels, classes).astype(np.int32))
             for key, part in federation.parts.items()
         }

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from scafflix import data
+from scafflix import data, gradients
 from scafflix.core import specs
 from scafflix.core.errors import ScafflixError
 from scafflix.data import Federation
+from scafflix.gradients import Gradient
 from scafflix.methods import Method, find, parameters
+from scafflix.methods.private import private
 from scafflix.models import LinearModel, Network, TorchNetwork, is_network
 from scafflix.models.naming import check_model, model_by_name
 from scafflix.personalization.optima import Recipe
@@ -21,6 +23,7 @@ from scafflix.runs.config import (
     LINEAR,
     OPTIMA,
     PARAMETERS,
+    PRIVATE,
     SAMPLED,
     TABLES,
     WARM,
@@ -75,18 +78,43 @@ def for_method(config: RunConfig) -> RunConfig:
 def served(config: TrainingConfig, network: bool | None = None) -> set[str]:
     """What this run is among what keys may be for, where not every run reads them; a model may be
     a network by another name."""
+    always = {TABLES} if config.privacy == "none" else {TABLES, PRIVATE}
     if not (is_network(config.model) if network is None else network):
-        return {TABLES, LINEAR} if config.cohort is None else {TABLES, LINEAR, SAMPLED}
+        return always | ({LINEAR} if config.cohort is None else {LINEAR, SAMPLED})
     looked_for = {OPTIMA} if config.optima != "none" else set()
-    return (
-        {TABLES, OF_NETWORKS, SAMPLED} | looked_for | ({WARM} if config.optima == "warm" else set())
-    )
+    warm = {WARM} if config.optima == "warm" else set()
+    return always | {OF_NETWORKS, SAMPLED} | looked_for | warm
 
 
 def alpha_of(config: RunConfig) -> Any:
     """alpha while the run trains, or the rule that chooses it at the end; 1 where none is given:
     it may then be chosen too."""
     return 1.0 if config.alpha is None else config.alpha
+
+
+def estimate_of(config: TrainingConfig, noise: float | None = None) -> Gradient:
+    """How gradients are estimated; private ones with the noise that is given or looked for."""
+    batch = "full" if config.batch == "auto" else config.batch
+    if config.privacy != "example":
+        return gradients.gradient(batch, config.noise, config.reduced)
+    if config.noise or config.reduced:
+        raise ScafflixError(
+            "Private gradients have noise of their own, and no memory; leave out noise and reduced."
+        )
+    return gradients.private_gradient(config.clip or np.inf, noise_of(config, noise), batch)
+
+
+def noise_of(config: TrainingConfig, found: float | None = None) -> float:
+    """The noise multiplier; where it is not known yet, 1."""
+    given = config.noise_multiplier if found is None else found
+    return 1.0 if given is None else given
+
+
+def private_method(method: Method, config: TrainingConfig, noise: float | None = None) -> Method:
+    """The method with privacy for its clients, if that is asked for."""
+    if config.privacy != "client":
+        return method
+    return private(method, config.clip or np.inf, noise_of(config, noise))
 
 
 def make_method(advice: Plan, config: RunConfig) -> Method:

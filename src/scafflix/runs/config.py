@@ -27,6 +27,7 @@ class Scale(StrEnum):
 NETWORKS, LINEAR, SAMPLED = "networks", "linear models", "networks and runs with a cohort"
 TABLES = "tables"
 OPTIMA, WARM = "networks with local optima", "networks with optima warm"
+PRIVATE = "privacy client or example"
 PARAMETERS = ("p", "pace", "own")  # that some methods have and others do not
 
 
@@ -153,6 +154,32 @@ class TrainingConfig(ProblemConfig):
         "Keep client states in memory, on disk, or auto (by size).", "auto", only=SAMPLED
     )
     keep: str = key("Models to keep: personal, global or none.", "personal")
+    privacy: str = key(
+        "Differential privacy: none, client (updates are clipped, with noise) or example (the "
+        "gradients of examples are).",
+        "none",
+    )
+    clip: float | None = key(
+        "Largest norm of what a client, or an example, contributes.", None, only=PRIVATE
+    )
+    noise_multiplier: float | None = key(
+        "Standard deviation of the noise in a sum of contributions, divided by the clip (default: "
+        "what the budget asks for).",
+        None,
+        only=PRIVATE,
+    )
+    budget: float | None = key(
+        "Epsilon that no client exceeds: chooses the noise for all rounds, or, with "
+        "noise_multiplier, ends the run.",
+        None,
+        only=PRIVATE,
+    )
+    delta: float | None = key(
+        "Delta of the epsilon (default: 1e-5, or a tenth of one over the number of clients or "
+        "examples if that is less).",
+        None,
+        only=PRIVATE,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,15 +15,19 @@ import numpy as np
 from scafflix.core.errors import ScafflixError
 from scafflix.core.precision import in_float64
 from scafflix.core.specs import read, written
+from scafflix.core.vector import names_of
 from scafflix.methods import METHODS, Method, parameters
+from scafflix.methods.private import ready
 from scafflix.models import is_network
+from scafflix.privacy import Limit
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
 from scafflix.runs import refusals
-from scafflix.runs.assembly import make_method, resolve
+from scafflix.runs.assembly import make_method, private_method, resolve
 from scafflix.runs.config import RunConfig
 from scafflix.runs.costs import Costs
 from scafflix.runs.runner import Runner
+from scafflix.simulate.accounting import Account, is_private
 from scafflix.simulate.bits import message_bits, warm_messages
 from scafflix.simulate.recording import Run, predicted_iterations
 from scafflix.simulate.run import EPSILON, start_lyapunov
@@ -68,8 +72,9 @@ def forecast(config: RunConfig, costs: Costs | None = None) -> Forecast:
     runner.check(config)
     config, problem = resolve(config), runner.problem
     person = runner.person(config)
-    advice = runner.plan(config, person)
-    chosen = make_method(advice, config)
+    noise = runner.noise(config, person)
+    advice = runner.plan(config, person, noise)
+    chosen = private_method(make_method(advice, config), config, noise)
     everybody = len(person.active)
     sizes = [config.cohort or everybody]
     if costs is not None and config.cohort is None:
@@ -101,8 +106,28 @@ def forecast(config: RunConfig, costs: Costs | None = None) -> Forecast:
         "smoothness": config.smoothness,
         "zeta": float(chosen.rate.zeta),
         "Psi at the start": float(psi[0]) * len(person.active) / problem.n,
+        **_privacy(problem, Run(person, chosen, config.seed), config),
     }
     return Forecast(epsilon, facts, _quickest(found) if costs is not None else found, found)
+
+
+def _privacy(problem: Problem, member: Run, config: RunConfig) -> dict[str, Any]:
+    """What the rounds asked for would spend, and how large an error the noise leaves."""
+    if not is_private(member.method):
+        return {}
+    limit = Limit(config.delta, config.budget)
+    method = ready(member.method, names_of(problem.template))
+    account = Account(problem, member._replace(method=method), config.cohort, config.rounds, limit)
+    made = {
+        "noise multiplier": account.noise,
+        f"epsilon after {config.rounds} rounds (delta {account.delta:g})": account.worst(
+            config.rounds
+        ),
+    }
+    ball = float(member.method.rate.noise)
+    if account.unit == "example" and math.isfinite(ball):
+        made["Psi that the noise leaves, at most"] = ball
+    return made
 
 
 class Candidate(NamedTuple):

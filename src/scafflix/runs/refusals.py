@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from scafflix import gradients, theory
+from scafflix import theory
 from scafflix.core.arguments import choice, real_number
 from scafflix.core.cache import cache_folder
 from scafflix.core.checks import (
@@ -22,20 +22,27 @@ from scafflix.data import Federation
 from scafflix.gradients import Gradient, Noisy, check_batch
 from scafflix.methods import Method, find, parameters
 from scafflix.methods.method import fitted
+from scafflix.methods.private import releasing
+from scafflix.methods.remembering import remembering
 from scafflix.models import MODELS, is_network
 from scafflix.models.naming import array_names, check_model
 from scafflix.personalization.optima import check_validation, checked_recipe
 from scafflix.personalization.personalize import checked_alpha, read_alpha, rule_in
+from scafflix.privacy.terms import UNITS, Limit, checked_release
 from scafflix.problems.constants import Constants
 from scafflix.record import check_new_folder
 from scafflix.runs.assembly import (
     alpha_of,
+    estimate_of,
     make_method,
+    noise_of,
+    private_method,
     recipe_of,
     resolve,
     served,
 )
-from scafflix.runs.config import OPTIMA, PARAMETERS, SAMPLED, WARM, RunConfig
+from scafflix.runs.config import OPTIMA, PARAMETERS, PRIVATE, SAMPLED, WARM, RunConfig
+from scafflix.simulate.accounting import check_begin, check_mixing
 from scafflix.simulate.bits import remembers
 from scafflix.simulate.planning import check_choice
 from scafflix.simulate.recording import KEEP
@@ -67,6 +74,8 @@ def check_read(config: RunConfig, network: bool | None = None) -> None:
 
 def _circumstances(config: RunConfig, only: str) -> str:
     """What makes this run another kind than a key is for."""
+    if only == PRIVATE:
+        return "privacy none"
     if only == SAMPLED:
         return f"the model {config.model} and no cohort"
     if only in (OPTIMA, WARM) and is_network(config.model):
@@ -77,6 +86,8 @@ def _circumstances(config: RunConfig, only: str) -> str:
 def check_keys(config: RunConfig) -> None:
     """Refuse what is wrong whatever the data are."""
     method, rule = trial(config), rule_in(config.alpha)
+    if config.privacy != "none":
+        releasing(remembering(private_method(method, config)), array_names(config.model))
     if rule is not None:
         check_choice(rule, method)
     if config.h0 != "zero" and not remembers(method):
@@ -90,6 +101,7 @@ def trial(config: RunConfig) -> Method:
     what is wrong whatever the data are."""
     check_model(config.model)
     check_read(config)
+    check_privacy(config)
     config = resolve(config)
     if is_network(config.model):
         method = check_network_keys(config)
@@ -128,7 +140,7 @@ def check_data(config: RunConfig, federation: Federation) -> None:
     config, network = resolve(config), is_network(config.model)
     alpha = checked_alpha(alpha_of(config), len(federation.clients), config.optima != "none")
     active = np.flatnonzero(alpha)
-    check_batch(_estimate(config), federation, None if network or not len(active) else active)
+    check_batch(estimate_of(config), federation, None if network or not len(active) else active)
     if config.part == "validation" and federation.validation is None:
         raise ScafflixError(
             "There are no validation data to look at; give validation, such as 0.1."
@@ -139,7 +151,7 @@ def check_data(config: RunConfig, federation: Federation) -> None:
     if network and config.optima != "none":
         check_validation(federation)
     if network or config.cohort not in (None, len(active)):
-        check_sampled(_estimate(config), config.h0)
+        check_sampled(estimate_of(config), config.h0)
     else:
         check_unsampled(config.every, config.store)
 
@@ -162,7 +174,7 @@ def _check_common(config: RunConfig) -> Gradient:
     check_alpha(config)
     if config.l2 is not None:
         real_number("l2", config.l2)
-    return _estimate(config)
+    return estimate_of(config)
 
 
 def check_alpha(config: RunConfig) -> None:
@@ -187,6 +199,26 @@ def check_rule(rule: str | None, model: str) -> None:
         )
 
 
-def _estimate(config: RunConfig) -> Gradient:
-    batch = "full" if config.batch == "auto" else config.batch
-    return gradients.gradient(batch, config.noise, config.reduced)
+def check_privacy(config: RunConfig) -> None:
+    """Refuse privacy that would protect nothing, or whose noise nobody knows."""
+    choice("privacy", config.privacy, ("none", *UNITS))
+    if config.privacy == "none":
+        return
+    Limit(config.delta, config.budget)
+    if config.clip is None:
+        raise ScafflixError(
+            "clip is missing: noise hides nothing that has no bound; give clip, such as 1."
+        )
+    checked_release(config.clip, noise_of(config))
+    if config.noise_multiplier is None and config.budget is None:
+        raise ScafflixError("Give noise_multiplier, or budget, the epsilon to choose it by.")
+    if config.noise_multiplier is not None:
+        real_number("noise_multiplier", config.noise_multiplier, above=True)
+    if config.noise_multiplier is None and config.epsilon is not None:
+        raise ScafflixError(
+            "epsilon chooses stepsizes by the noise, and budget the noise by the steps; give "
+            "noise_multiplier too."
+        )
+    check_begin(config.privacy, config.h0, config.optima == "warm")
+    number = None if rule_in(config.alpha) is not None else read_alpha(alpha_of(config), None)
+    check_mixing(config.privacy, 1.0 if number is None else number)

@@ -17,7 +17,6 @@ from typing import Any
 
 import jax
 
-from scafflix import gradients
 from scafflix.core import durable, specs
 from scafflix.core.cache import cache_folder
 from scafflix.core.checkpoint import NOWHERE, Checkpoints
@@ -30,11 +29,22 @@ from scafflix.methods import METHODS, find, parameters
 from scafflix.models import is_network
 from scafflix.personalization.personalize import Personalization, Start, personalize, read_alpha
 from scafflix.personalization.rules.choosing import fits
+from scafflix.privacy import Limit
 from scafflix.problems.problem import Problem
 from scafflix.record import Record, new_folder
 from scafflix.runs import refusals
-from scafflix.runs.assembly import alpha_of, build_problem, make_method, one_run, recipe_of, resolve
+from scafflix.runs.assembly import (
+    alpha_of,
+    build_problem,
+    estimate_of,
+    make_method,
+    one_run,
+    private_method,
+    recipe_of,
+    resolve,
+)
 from scafflix.runs.config import PARAMETERS, CompareConfig, RunConfig, TrainingConfig, plain
+from scafflix.simulate.accounting import noise_within
 from scafflix.simulate.bits import remembers
 from scafflix.simulate.planning import plan
 from scafflix.simulate.recording import Run, check_keep
@@ -104,16 +114,13 @@ class Runner:
         self, config: RunConfig, scores: bool, progress: Progress | None
     ) -> dict[str, Any]:
         """What `run` and `sweep` take besides runs."""
-        cohort, place = config.cohort, self.checkpoints
+        place = self.checkpoints
         if not self.problem.linear:
             # named after the words: other values in a file of them are another run, and refused
             place = place.within(f"{digest_of(config.method, plain(config))[:12]}")
-            if cohort is None:
-                active = read_alpha(alpha_of(config), self.problem.n) > 0
-                cohort = min(COHORT, int(active.sum())) or None
         return {
             "rounds": config.rounds,
-            "cohort": cohort,
+            "cohort": self._cohort(config),
             "start": config.start if self.problem.linear else None,
             "h0": config.h0,
             "epsilon": config.epsilon,
@@ -125,19 +132,40 @@ class Runner:
             "keep": config.keep,
             "progress": progress,
             "checkpoints": place,
+            "delta": config.delta,
+            "budget": config.budget,
         }
+
+    def _cohort(self, config: RunConfig) -> int | None:
+        """Clients of a round; None: all."""
+        if self.problem.linear or config.cohort is not None:
+            return config.cohort
+        active = read_alpha(alpha_of(config), self.problem.n) > 0
+        return min(COHORT, int(active.sum())) or None
 
     def member(self, config: RunConfig, progress: Progress | None = None) -> Run:
         """The personalization and the method of one run."""
         person = self.person(config, progress)
-        method = make_method(self.plan(config, person), config)
+        noise = self.noise(config, person)
+        method = private_method(
+            make_method(self.plan(config, person, noise), config), config, noise
+        )
         if config.alpha is None and method.mixes and fits(self.problem):
             person = person.at("auto")
         return Run(person, method, config.seed)
 
-    def plan(self, config: RunConfig, person: Personalization) -> Plan:
+    def noise(self, config: RunConfig, person: Personalization) -> float | None:
+        """The noise multiplier that keeps all rounds within the budget, if none is given."""
+        if config.privacy == "none" or config.noise_multiplier is not None:
+            return None
+        assert config.budget is not None
+        method = private_method(make_method(self.plan(config, person), config), config)
+        some, limit = Run(person, method, config.seed), Limit(config.delta, config.budget)
+        return noise_within(self.problem, some, self._cohort(config), config.rounds, limit)
+
+    def plan(self, config: RunConfig, person: Personalization, noise: float | None = None) -> Plan:
         """What theory advises for these gradients and this target; of a network, what was asked."""
-        estimate = gradients.gradient(config.batch, config.noise, config.reduced)
+        estimate = estimate_of(config, noise)
         if self.problem.linear:
             return plan(self.problem, person, gradient=estimate, epsilon=config.epsilon)
         stepsize: Any = config.stepsize

@@ -68,6 +68,8 @@ def kept(study: str, recipe: int, facts: Any, make: Callable[[], Found]) -> Foun
     file = cache_folder() / study / f"{name}.json"
     if not file.exists():
         made = make()
+        # other divisions have other shapes: their programs would use up the process's memory maps
+        jax.clear_caches()
         durable.new_folder(file.parent)
         durable.put(file, [json.dumps(made).encode()])
     try:

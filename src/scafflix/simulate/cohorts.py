@@ -232,8 +232,9 @@ class _Run:
         values = {"loss": self.rows[-1]["train_loss"]}
         seen = {"objective_gap": "gap", f"{part}_personal": f"{part} {metric}"}
         for name, words in seen.items():
-            found = [row[name] for row in self.rows if np.isfinite(row.get(name, np.nan))]
-            values |= {words: found[-1]} if found else {}
+            known = (row[name] for row in reversed(self.rows) if np.isfinite(row.get(name, np.nan)))
+            last = next(known, None)
+            values |= {} if last is None else {words: last}
         steps = int(self.steps[: self.done].sum())
         return Standing(values, self.done * self.size * sum(self.bits), steps * self.size)
 

@@ -11,9 +11,16 @@ mean m by a factor s:
 after which resampled means have the variance of m. Few clients know little of how unlike clients
 are: the interval is stretched by what Student's t with n - 1 degrees of freedom has over the normal
 distribution.
+
+A mean between two ends, as an accuracy is, moves on a scale without ends, the log-odds of where it
+lies between them: to first order the interval is the same, and it never leaves the range. Near an
+end, where few clients understate their spread, it is longer on the other side, and holds the mean
+more often. Where there is only a smallest value the interval is cut there.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +35,14 @@ TAIL = (1 - LEVEL) / 2
 RESAMPLES, FEWEST = 2000, 400  # resamples, and those of very many clients
 MOST_DRAWS = 2**22  # of clients, in all resamples
 AT_ONCE = 2**20  # clients that are drawn together
+
+Range = tuple[float, float]
+"""The smallest and the largest value that a mean can have."""
+
+SHARE: Range = (0.0, 1.0)
+DIFFERENCE_OF_SHARES: Range = (-1.0, 1.0)
+POSITIVE: Range = (0.0, np.inf)
+ANY: Range = (-np.inf, np.inf)
 
 
 def errors(values: Floats, entries: Floats, owners: NDArray[np.int64], clients: int) -> Floats:
@@ -46,11 +61,14 @@ def errors(values: Floats, entries: Floats, owners: NDArray[np.int64], clients: 
         return np.where(examples > 1, np.sqrt(square * examples / (examples - 1)), np.nan)
 
 
-def intervals(means: Floats, errors: Floats, seed: int) -> list[list[float] | None]:
+def intervals(
+    means: Floats, errors: Floats, seed: int, ranges: Sequence[Range]
+) -> list[list[float] | None]:
     """Where each of several means over the same clients is, at `LEVEL`: its low and its high end.
 
-    Both are `[means, clients]`. An error that is not known counts as none: then the spread of the
-    clients speaks for it. None for a single client of which no error is known.
+    Means and errors are `[means, clients]`, and every mean has its range. An error that is not
+    known counts as none: then the spread of the clients speaks for it. None for a single client of
+    which no error is known.
     """
     (many, n), centre = means.shape, means.mean(axis=1)
     noise = np.nan_to_num(errors) ** 2
@@ -62,9 +80,28 @@ def intervals(means: Floats, errors: Floats, seed: int) -> list[list[float] | No
         factor = np.sqrt(unexplained / np.where(between, between, 1) * n / (n - 1))
         stretch = float(student(n - 1, TAIL)) / normal(TAIL)
     resampled = _resampled(factor[:, None] * (means - centre[:, None]), noise, seed)
-    ends = centre + stretch * np.quantile(resampled, (TAIL, 1 - TAIL), axis=0)
+    away = stretch * np.quantile(resampled, (TAIL, 1 - TAIL), axis=0)
     known = noise.any(axis=1) | (n > 1)
-    return [[float(e) for e in pair] if k else None for pair, k in zip(ends.T, known, strict=True)]
+    return [
+        [_moved(float(mean), float(end), span) for end in pair] if there else None
+        for mean, pair, span, there in zip(centre, away.T, ranges, known, strict=True)
+    ]
+
+
+def _moved(mean: float, away: float, span: Range) -> float:
+    """The mean moved by as much on the scale without ends, at the speed that it has there.
+
+    >>> round(_moved(0.5, 0.01, SHARE), 4), round(_moved(0.9, 0.3, SHARE), 4), _moved(1.0, 0, SHARE)
+    (0.51, 0.9961, 1.0)
+    """
+    low, high = span
+    if not np.isfinite(high):
+        return max(low, mean + away)
+    if not low < mean < high:  # all clients are at the same end
+        return mean
+    odds = np.log((mean - low) / (high - mean))
+    odds += away * (high - low) / ((mean - low) * (high - mean))
+    return float(low + (high - low) * (1 + np.tanh(odds / 2)) / 2)
 
 
 def _resampled(means: Floats, noise: Floats, seed: int) -> Floats:

@@ -19,7 +19,7 @@ from scafflix.core.precision import in_float64
 from scafflix.core.store import Store
 from scafflix.core.versions import versions
 from scafflix.data import Federation
-from scafflix.gradients import Exact
+from scafflix.gradients import Exact, Private
 from scafflix.methods.method import Method
 from scafflix.models.calibration import forecasts
 from scafflix.models.network import Network, Params
@@ -235,6 +235,14 @@ def _certificate(
             f"The theorem is for rounds of {some} clients; here {outcome.cohort} "
             "take part in a round."
         )
+    if isinstance(method.gradient, Private) and np.isnan(method.rate.noise):
+        return None, (
+            f"Gradients of examples may be longer than the clip, {float(method.gradient.clip):g}, "
+            "and no theorem covers clipping; with rows of bounded norms and a larger clip there is "
+            "a certificate."
+        )
+    if method.release is not None and not np.isfinite(method.rate.zeta):
+        return None, "No theorem covers updates that are clipped."
     if not np.isfinite(method.rate.zeta):
         return None, f"No theorem covers {method.name} with these stepsizes and this pace."
     floor = theory.rounding_floor(

@@ -23,7 +23,15 @@ from scafflix.core.layout import Layout
 from scafflix.core.sharing import CLIENTS, replicate, side_by_side, spread
 from scafflix.core.streams import Stream
 from scafflix.core.vector import Vector, choose
-from scafflix.gradients import Gradient, Minibatch, Query, Reduced, points_of, renewal_draw
+from scafflix.gradients import (
+    Gradient,
+    Minibatch,
+    Private,
+    Query,
+    Reduced,
+    points_of,
+    renewal_draw,
+)
 from scafflix.methods.method import Client, Local, Method, Points, Turn
 from scafflix.models.network import Network, Params
 from scafflix.problems.problem import Problem
@@ -35,6 +43,7 @@ from scafflix.problems.rows import (
     first_rows,
     objective,
 )
+from scafflix.simulate.private_slopes import Sampled, private_slopes
 
 State = Any
 
@@ -52,7 +61,7 @@ class Cohort(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """What the random streams of a round begin with."""
+    """What the random streams of a run begin with, and in a round those of the round."""
 
     gradient: Array
     compression: Array
@@ -69,14 +78,17 @@ class Slopes(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, gradient: Gradient) -> Slopes:
-        batch = gradient.size if isinstance(gradient, Minibatch | Reduced) else None
+        batch = gradient.size if isinstance(gradient, Minibatch | Reduced | Private) else None
         most, remembers = int(problem.train.counts.max()), isinstance(gradient, Reduced)
         return cls(problem.in_jax, problem.l2, batch, most, remembers)
 
     def at(
-        self, rows: Rows, spans: Spans, key: Array, asked: Points | Query
+        self, gradient: Gradient, rows: Rows, spans: Spans, key: Array, asked: Points | Query
     ) -> tuple[Points | Query, Array]:
         """Line 8: gradients at one or several points on one sample, and its loss at the first."""
+        if isinstance(gradient, Private):
+            drawn = Sampled(self.network, self.l2, self.batch, self.most, rows, spans, key)
+            return private_slopes(drawn, gradient, asked)
         if self.batch is None:
             sample = first_rows(rows, *spans, self.most)
         else:
@@ -164,7 +176,8 @@ class Compiled:
     def __init__(
         self, problem: Problem, method: Method, state: Any, cohort: int, seed: int
     ) -> None:
-        self.problem, self.method, self.together = problem, method, problem.mesh.size
+        self.problem, self.together = problem, problem.mesh.size
+        self.method = replicate(problem.mesh, method)
         slopes = Slopes.of(problem, method.gradient)
         self.settings = Settings(slopes, problem.mesh, Layout.of(state), cohort)
         purposes = (Stream.GRADIENT, Stream.COMPRESSION)
@@ -189,7 +202,8 @@ class Compiled:
             server,
             kind(asked.steps),
             kind(asked.share),
-            Keys(*(jax.random.fold_in(key, asked.number) for key in self.keys)),
+            np.uint32(asked.number),
+            self.keys,
         )
 
 
@@ -204,10 +218,12 @@ def play(
     server: State,
     steps: Array,
     share: Array,
+    number: Array,
     keys: Keys,
 ) -> Played:
     """The round as a program. It is a round of `algorithm.run`, and tested to be."""
     each, common = P(CLIENTS), P()
+    keys = Keys(*(jax.random.fold_in(key, number) for key in keys))
 
     @partial(
         jax.shard_map,
@@ -295,7 +311,8 @@ def _local_steps(
     def step(number: Array, carry: tuple[Local, Array]) -> tuple[Local, Array]:
         local, total = carry
         points = method.asks(client, state, sent, local)  # line 7
-        g, value = settings.slopes.at(rows, mine.spans, jax.random.fold_in(key, number), points)
+        own = jax.random.fold_in(key, number)
+        g, value = settings.slopes.at(method.gradient, rows, mine.spans, own, points)
         following = method.local_step(client, state, sent, local, g)  # line 9
         if method.stop is not None:
             stopped = method.stop(client, state, sent, local, g)

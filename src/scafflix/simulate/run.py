@@ -29,12 +29,20 @@ from scafflix.core.progress import Progress, Standing
 from scafflix.core.types import Floats
 from scafflix.core.vector import names_of
 from scafflix.methods.method import Method
-from scafflix.methods.remembering import ready
+from scafflix.methods.private import ready
 from scafflix.models.network import Params
 from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization, check_person
+from scafflix.privacy import Limit
 from scafflix.problems.problem import Problem, check_problem
 from scafflix.record import Record
+from scafflix.simulate.accounting import (
+    account_of,
+    allowed_rounds,
+    check_private,
+    told,
+    with_privacy,
+)
 from scafflix.simulate.batch import COLUMNS, Batch, check_stepsizes, start_psi
 from scafflix.simulate.bits import message_bits
 from scafflix.simulate.cohorts import train
@@ -85,6 +93,8 @@ def sweep(
     keep: str = "personal",
     progress: Progress | None = None,
     checkpoints: Checkpoints = NOWHERE,
+    delta: float | None = None,
+    budget: float | None = None,
 ) -> list[Record]:
     """Many runs of one problem. Gradients are those that a method was planned for.
 
@@ -97,6 +107,9 @@ def sweep(
     `start` is ones, zeros or a point x0, for linear models; a network begins where its local
     optima did. `h0` is zero, warm (gradients at the start, projected: one communication) or
     control variates `[clients, *shape]` with sum_i alpha_i h_i = 0.
+
+    Runs of private methods (`sx.private`, `sx.gradients.private_gradient`) record the epsilon of
+    every client at `delta`, and end before it exceeds `budget`.
     """
     check_problem(problem)
     runs = _checked(runs)
@@ -115,6 +128,18 @@ def sweep(
         check_method(problem, member.person, member.method)
     names = names_of(problem.template)
     runs = [member._replace(method=ready(member.method, names)) for member in runs]
+    limit = Limit(delta, budget)
+    for member in runs:
+        check_private(member, h0)
+    accounts = [account_of(problem, member, cohort, rounds, limit) for member in runs]
+    within = [allowed_rounds(account, limit, rounds) for account in accounts]
+    if len(set(within)) > 1:
+        raise ScafflixError(
+            "The budget ends these runs after different numbers of rounds; run them one by one."
+        )
+    most, rounds = rounds, within[0] if within else rounds
+    if len(runs) == 1 and accounts[0] is not None:
+        progress = progress and told(progress, accounts[0])
     asked = {"rounds": rounds, "epsilon": epsilon, "scores": scores, "part": part}
     wanted = Wanted(epsilon or EPSILON, scores, part, keep)
     sampled = cohort is not None and any(cohort != len(one.person.active) for one in runs)
@@ -153,10 +178,14 @@ def sweep(
             for number, member in enumerate(runs)
         ]
     with precision(problem.linear):
-        return [
+        made = [
             record(problem, member, outcome, wanted)
             for member, outcome in zip(runs, outcomes, strict=True)
         ]
+    return [
+        one if account is None else with_privacy(one, account, limit, most)
+        for one, account in zip(made, accounts, strict=True)
+    ]
 
 
 def _check_network(start: object, epsilon: float | None, strict: bool) -> None:

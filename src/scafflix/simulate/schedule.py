@@ -20,7 +20,7 @@ from scafflix.core.durable import Facts
 from scafflix.core.errors import ScafflixError
 from scafflix.core.store import disk_errors
 from scafflix.data.federation import Federation
-from scafflix.gradients import Exact, Gradient, Minibatch, Reduced
+from scafflix.gradients import Exact, Gradient, Minibatch, Private, Reduced
 from scafflix.problems.problem import Problem
 
 LARGEST_IN_MEMORY = 4 * 2**30  # bytes of client states
@@ -65,7 +65,7 @@ def check_schedule(
 
 def check_sampled(gradient: Gradient, h0: object) -> None:
     """Refuse what rounds of some of the clients, and networks, do not do."""
-    if not isinstance(gradient, Exact | Minibatch | Reduced):
+    if not isinstance(gradient, Exact | Minibatch | Reduced | Private):
         raise ScafflixError(
             "Rounds of sampled clients take minibatch or exact gradients, without added noise."
         )

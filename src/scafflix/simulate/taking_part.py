@@ -11,9 +11,22 @@ from numpy.typing import NDArray
 from scafflix.core.types import Floats
 from scafflix.models.calibration import reliability
 from scafflix.problems.evaluation import Examined
-from scafflix.simulate.intervals import LEVEL, errors, intervals
+from scafflix.simulate.intervals import (
+    ANY,
+    DIFFERENCE_OF_SHARES,
+    LEVEL,
+    POSITIVE,
+    SHARE,
+    errors,
+    intervals,
+)
 
 PARTS = ("test", "validation")  # held-out examples, the more honest first
+RANGES = {  # of the mean, and of a difference of two
+    "accuracy": (SHARE, DIFFERENCE_OF_SHARES),
+    "loss": (ANY, ANY),  # one's own may be negative
+    "squared error": (POSITIVE, ANY),
+}
 CLEARLY = 2  # standard errors of a client's own examples, beyond which harm is no chance
 Clients = Mapping[str, NDArray[Any]]
 
@@ -68,7 +81,7 @@ def gained(clients: Clients, look: Look | None = None, seed: int = 0) -> dict[st
         noise = np.array([look.error(len(known), "loss", k, "local")[known] for k in kinds])
     made: dict[str, Any] = {"part": part, "clients": int(known.sum()), "clearly": CLEARLY}
     for kind, gain, error, ends in zip(
-        kinds, gains, noise, intervals(gains, noise, seed), strict=True
+        kinds, gains, noise, intervals(gains, noise, seed, [ANY] * 2), strict=True
     ):
         hurt = gain < 0
         made[kind] = {
@@ -116,9 +129,10 @@ def taken_home(
     if not known.any():
         return None
     table = np.array(means)[:, known]
-    ends, *differing = intervals(table, np.array(noise)[:, known], seed)
-    if word == "accuracy" and ends is not None:
-        ends = [float(end) for end in np.clip(ends, 0, 1)]
+    whole, gap = RANGES.get(word, (ANY, ANY))
+    ends, *differing = intervals(
+        table, np.array(noise)[:, known], seed, [whole, *[gap] * len(others)]
+    )
     made: dict[str, Any] = {
         "part": part,
         "metric": word,

@@ -35,6 +35,7 @@ from scafflix.core.tensors import (
 from scafflix.gradients import (
     Gradient,
     Minibatch,
+    Private,
     Query,
     Reduced,
     Reference,
@@ -85,6 +86,8 @@ class InTorch:
         self.key = streams.key(seed, Stream.COMPRESSION)
         self.state, self.point = Layout.of(state), Layout.of(problem.template)
         self.size = batch_of(method.gradient)
+        # what draws random numbers does it on NumPy arrays
+        self.by_numbers = method.compressor is not None or method.draws
         # a step is evaluated once: the next asks for it more than once
         stop = None if method.stop is None else _evaluating(method.stop)
         self.method = replace(method, local_step=_evaluating(method.local_step), stop=stop)
@@ -135,7 +138,7 @@ class InTorch:
             client, state, down, local, last = mine
             committed = method.commit(client, state, down, local, last, int(cohort.steps[k]))
             room = jax.tree.leaves(self.state.tree(kept[k]))
-            if method.compressor is None:
+            if not self.by_numbers:
                 write(committed, [torch.from_numpy(array) for array in room])
             else:
                 for array, leaf in zip(room, jax.tree.leaves(committed), strict=True):
@@ -160,7 +163,7 @@ class InTorch:
         self, client: Client, state: State, sent: Any, local: Local
     ) -> tuple[Message, Number]:
         """Line 11, at the client."""
-        if self.method.compressor is None:
+        if not self.by_numbers:
             return algorithm.upload(self.method, client, state, sent, local)
         asked = self._arrays((client, state, sent, local))
         message, weight = algorithm.upload(self.method, *asked)
@@ -168,7 +171,7 @@ class InTorch:
 
     def _arrays(self, arguments: Any) -> Any:
         """As the method takes them once a round."""
-        return arguments if self.method.compressor is None else in_vectors(arguments)
+        return in_vectors(arguments) if self.by_numbers else arguments
 
 
 def tuned_in_torch(
@@ -234,6 +237,11 @@ def slopes_at(
 
 def batch_of(gradient: Gradient) -> int | None:
     """How many examples a gradient takes; None for all."""
+    if isinstance(gradient, Private):
+        raise ScafflixError(
+            "Privacy for every example is for models in JAX; with a PyTorch module give privacy "
+            "client."
+        )
     return gradient.size if isinstance(gradient, Minibatch | Reduced) else None
 
 

@@ -108,7 +108,8 @@ def _one_by_one(
         def step(number: Array, carry: tuple[Vector, Any]) -> tuple[Vector, Any]:
             point, memory = carry
             asked = query_of(method.gradient, mine.client, home(point), memory)
-            answer, _ = slopes.at(rows, spans, jax.random.fold_in(key, number), asked)
+            own = jax.random.fold_in(key, number)
+            answer, _ = slopes.at(method.gradient, rows, spans, own, asked)
             g, memory = answer_of(answer)
             return tune(mine.client, mine.state, point, g), memory
 
