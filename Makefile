@@ -25,6 +25,7 @@ $(LIGHT): pyproject.toml constraints.txt
 # and on top of it everything for development
 $(INSTALLED): $(LIGHT)
 	$(PIP) --editable '.[dev]'
+	$(BIN)/python -c 'import scafflix_flower.superlink, scafflix_flower.job, scafflix_flower.supernode'
 	touch $@
 
 # for the tests of the report page, which are skipped without one

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from scafflix.simulate.planning import plan
     from scafflix.simulate.recording import Run
     from scafflix.simulate.run import run, sweep
+    from scafflix.simulate.watching import CallbackError, Moment, Stop
 else:
     __getattr__ = lazily(
         __name__,
@@ -65,6 +66,7 @@ else:
             "simulate.planning": ["plan"],
             "simulate.recording": ["Run"],
             "simulate.run": ["run", "sweep"],
+            "simulate.watching": ["CallbackError", "Moment", "Stop"],
             "core.errors": ["ScafflixError", "ScafflixWarning"],
             "core.machine": ["use_all_cores"],
             "estimators.classifier": ["ScafflixClassifier"],
@@ -89,6 +91,8 @@ Shown.drawn_by = "scafflix.report.notebook"
 
 __all__ = [
     "METHODS",
+    "CallbackError",
+    "Moment",
     "Personalization",
     "Problem",
     "Recipe",
@@ -99,6 +103,7 @@ __all__ = [
     "ScafflixRegressor",
     "ScafflixWarning",
     "Start",
+    "Stop",
     "apfl",
     "compressed_scaffnew",
     "control",

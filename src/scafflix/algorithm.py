@@ -84,7 +84,7 @@ def run(
 
 def turn_of(seed: int, round: int, place: int, cohort: int) -> Turn:
     """A client's part in a round; all clients of the round make the same key."""
-    return Turn(jax.random.fold_in(streams.key(seed, Stream.COMPRESSION), round), place, cohort)
+    return Turn(streams.at_round(seed, Stream.COMPRESSION, round), place, cohort)
 
 
 def local_steps(

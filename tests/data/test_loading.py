@@ -226,7 +226,7 @@ def test_taking_fewer_people_does_not_move_what_is_held_out(roles: Path) -> None
     [
         ({"clients": 4}, r"clients is 4, but roles has 3 \(0 left out\); ask for fewer"),
         ({"split": "shuffled"}, "split is 'shuffled', but .* comes with its clients"),
-        ({"scale": "standard"}, "scale is 'standard', but the examples of roles are images or"),
+        ({"scale": "standard"}, "scale is 'standard', but the examples of roles are sequences"),
         ({"intercept": True}, "intercept is asked for, but the examples of roles are"),
         ({"label": "y"}, "is not a table"),
         ({"features": 3}, "is not svmlight text"),

@@ -380,7 +380,7 @@ MESSAGES = [
 
 
 def test_the_wire_is_documented_field_by_field() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
     tables = page.split("## What travels")[1].split("\n### ")[1:]
     documented = {}
     for table in tables:

@@ -28,6 +28,7 @@ from scafflix.federate.planning import advice
 from scafflix.federate.privacy import Guard, Terms, secure_normals, terms_of
 from scafflix.federate.records import record
 from scafflix.federate.roster import Roster, new_roster
+from scafflix.federate.secure.server import SecureServer
 from scafflix.federate.server import ServerCore
 from scafflix.federate.serving import serve
 from scafflix.federate.settings import Settings
@@ -61,7 +62,8 @@ def server_of(
     chosen = Settings(**{"rounds": 6, "privacy": terms, **settings})
     start = LEARNERS[0].start().tree
     (folder / "server").mkdir(exist_ok=True)
-    return ServerCore(folder / "server", roster, method, start, chosen)
+    kind = SecureServer if chosen.secure_aggregation else ServerCore
+    return kind(folder / "server", roster, method, start, chosen)
 
 
 def test_normal_numbers_of_the_system_are_normal() -> None:
@@ -126,6 +128,20 @@ def test_a_repeated_message_gets_the_same_reply_and_another_round_another_noise(
     assert isinstance(again, Upload)
     for a, b in zip(first.point, again.point, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_noise_is_hidden_in_sums_too_and_counted_alike(tmp_path: Path) -> None:
+    spent = []
+    for secure in (False, True):
+        folder = tmp_path / str(secure)
+        folder.mkdir()
+        hospitals = private_hospitals(folder)
+        core, wire = server_of(folder, hospitals, secure_aggregation=secure), Direct(hospitals)
+        told = serve(core, wire)
+        assert imbalance(core, hospitals) < 1e-9
+        spent.append(record(core, told, {"method": "scafflix"}, 1.0).summary["privacy"]["epsilon"])
+        assert any(isinstance(one, Upload) for one in wire.seen) != secure
+    assert spent[0] == spent[1]
 
 
 def test_the_invariant_survives_faults(tmp_path: Path) -> None:

@@ -219,6 +219,12 @@ def calls() -> dict[str, Call]:
             {"size": 2},
             of_plan,
         ),
+        "private": Call(
+            sx.private, {"method": method, "clip": 1.0, "noise": 0.5}, lambda made: finite(made.p)
+        ),
+        "private_gradient": Call(
+            sx.gradients.private_gradient, {"clip": 1.0, "noise": 0.5, "batch": 2}, anything
+        ),
         "Reduced": Call(
             lambda size, q: sx.plan(problem, person, gradient=sx.gradients.Reduced(size, q)),
             {"size": 2, "q": 0.5},

@@ -71,7 +71,7 @@ OTHER: dict[str, Any] = {
     "keep": "global", "method": "fedavg", "alpha": 0.25, "stepsize": 0.01, "seed": 1,
     "categorical": ("a",), "drop": ("b",), "missing": "refuse", "missing_as": ("9",),
     "unknown": "refuse", "privacy": "client", "clip": 0.5, "noise_multiplier": 20.0,
-    "budget": 5.0, "delta": 1e-2,
+    "transport": "bfloat16", "budget": 5.0, "delta": 1e-2,
 }  # fmt: skip
 NONSENSE: dict[type, Any] = {str: "banana", int: -3, float: -3.0, bool: True}
 HARMLESS = {

@@ -8,9 +8,10 @@ import typer
 from rich.progress import DownloadColumn, Progress, TaskID
 
 from scafflix import data
-from scafflix.cli.display import ERR, MANNER, OUT, show, wrote
+from scafflix.cli.display import ERR, MANNER, OUT, show, tell, wrote
 from scafflix.cli.options import configured
 from scafflix.data.catalogue import SCIKIT_LEARN
+from scafflix.data.hub import PREFIX
 from scafflix.report.table import Table
 from scafflix.runs.config import ProblemConfig
 
@@ -31,8 +32,8 @@ def list_known() -> None:
     show(Table("Data sets with a name", header, rows))
     if MANNER.words:
         OUT.print(
-            "Others: synthetic, or the path of a svmlight, CSV, Parquet, npz, LEAF JSON, jsonl or "
-            "SQLite file."
+            "Others: synthetic, the path of a svmlight, CSV, Parquet, npz, LEAF JSON, jsonl or "
+            "SQLite file, or hf:FOLDER of a Hugging Face data set."
         )
 
 
@@ -63,10 +64,14 @@ def _words(value: object) -> str:
 
 @app.command()
 def fetch(
-    names: Annotated[list[str], typer.Argument(help="Names from scafflix data list.")],
+    names: Annotated[
+        list[str], typer.Argument(help="Names from scafflix data list, or hf:OWNER/NAME.")
+    ],
 ) -> None:
     """Download data sets into the cache and check them; a broken download is continued."""
     for name in names:
+        if name.startswith(PREFIX):
+            tell("download", f"{name} comes from huggingface.co, unless it is here already.")
         with Progress(
             *Progress.get_default_columns(),
             DownloadColumn(),

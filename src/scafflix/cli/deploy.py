@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +21,7 @@ from scafflix.core.errors import ScafflixError
 from scafflix.runs import config as configuration
 
 if TYPE_CHECKING:
+    from scafflix.federate.page import Page
     from scafflix.record import Record
 
 app = typer.Typer(help="The same run in a real federation, on Flower.", no_args_is_help=True)
@@ -70,6 +71,12 @@ Without = Annotated[
         metavar="CLIENT",
     ),
 ]
+PageOption = Annotated[
+    str | None,
+    typer.Option(
+        "--page", help="Show the run live at this address, with /metrics.", metavar="HOST:PORT"
+    ),
+]
 
 
 @app.command()
@@ -84,6 +91,7 @@ def local(
     secure: Annotated[
         bool, typer.Option("--secure", help="Use TLS and node keys, created for this run.")
     ] = False,
+    page: PageOption = None,
     out: Out = Path("runs/deploy"),
     new_epoch: NewEpoch = False,
     back_to: From = None,
@@ -106,6 +114,8 @@ def local(
             nodes,
             learner=learner and _findable(learner),
             secure=secure,
+            page=page,
+            announce=_announce,
             restart=Restart(new_epoch, back_to, tuple(without or ())),
             progress=report,
         )
@@ -127,6 +137,7 @@ def server(
         list[Path] | None,
         typer.Option("--key", help="Public key of a node to admit; other nodes are then refused."),
     ] = None,
+    page: PageOption = None,
     out: Out = Path("runs/deploy"),
     new_epoch: NewEpoch = False,
     back_to: From = None,
@@ -154,11 +165,13 @@ def server(
     check_terms(out / "server", asked)
     restart = Restart(new_epoch, back_to, tuple(without or ()))
     with _interruptible(out), alone(out):
-        link = Link(out, port, host, certificates, key or ())
-        with link.processes:
+        link = Link(out, port, host, certificates, key or (), page)
+        with link.page or nullcontext(), link.processes:
             link.start()
             link.wait()
             tell("listening", f"on {host}:{port}, waiting for {nodes} nodes")
+            if link.page is not None:
+                _announce(link.page)
             with progress(asked.method) as (report,):
                 record = link.run(asked, nodes, restart=restart, progress=report)
     _print(record, out)
@@ -284,6 +297,12 @@ def _interruptible(out: Path) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _announce(page: Page) -> None:
+    """Say where the page is, and where its token is, but never the token."""
+    token = f", with the token in {page.token_file}" if page.token is not None else ""
+    tell("page", f"{page.url}{token}")
 
 
 def _findable(name: str, what: str = "learner") -> str:

@@ -33,6 +33,12 @@ def key(seed: int, purpose: Stream) -> Array:
 
 
 @in_float64
+def at_round(seed: int, purpose: Stream, round: int) -> Array:
+    """What all clients of a round draw from."""
+    return _at_round(np.int64(seed), int(purpose), np.uint32(round))
+
+
+@in_float64
 def keys(seeds: Sequence[int], purpose: Stream) -> Array:
     """The keys of as many runs, one after another."""
     return _keys(np.array(seeds, np.int64), int(purpose))
@@ -41,6 +47,12 @@ def keys(seeds: Sequence[int], purpose: Stream) -> Array:
 @jax.jit
 def _key(seed: Array, purpose: Array) -> Array:
     return jax.random.fold_in(jax.random.key(seed), purpose)
+
+
+@jax.jit
+def _at_round(seed: Array, purpose: Array, round: Array) -> Array:
+    """One program instead of three, which every process of a federation compiles at its start."""
+    return jax.random.fold_in(_key(seed, purpose), round)
 
 
 _keys = jax.jit(jax.vmap(_key, (0, None)))

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from scafflix.data.description import Description, describe
     from scafflix.data.download import fetch
     from scafflix.data.federation import Examples, Federation
+    from scafflix.data.huggingface import from_huggingface
     from scafflix.data.loading import load
+    from scafflix.data.pytorch import from_torch
     from scafflix.data.synthesis import synthetic
     from scafflix.data.tables import from_table
 else:
@@ -28,7 +30,9 @@ else:
             "description": ["Description", "describe"],
             "download": ["fetch"],
             "federation": ["Examples", "Federation"],
+            "huggingface": ["from_huggingface"],
             "loading": ["load"],
+            "pytorch": ["from_torch"],
             "synthesis": ["synthetic"],
             "tables": ["from_table"],
         },
@@ -43,7 +47,9 @@ __all__ = [
     "fetch",
     "from_arrays",
     "from_clients",
+    "from_huggingface",
     "from_table",
+    "from_torch",
     "known",
     "load",
     "locate",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,10 +16,11 @@ from scafflix.data.admission import admit_column, admit_features, admit_labels, 
 from scafflix.data.federation import Examples, Features, Federation, Labels
 from scafflix.data.holdout import check_fraction, hold_out
 from scafflix.data.identity import client_name
+from scafflix.data.partitioners import NOBODY, Division
 from scafflix.data.scaling import append_intercept, check_scale, rescale
-from scafflix.data.split import Column, assign, parse_split
+from scafflix.data.split import Column, divide, parse_split
 from scafflix.data.streams import Stream, generator
-from scafflix.data.threshold import check_threshold, leave_out
+from scafflix.data.threshold import NO_TRAINING_ROWS, check_threshold, leave_out
 
 Client = TypeVar("Client")
 
@@ -30,7 +31,7 @@ Part = tuple[object, ArrayLike]
 def from_arrays(
     features: object,
     labels: ArrayLike,
-    clients: int | ArrayLike,
+    clients: int | ArrayLike | None,
     *,
     split: str | None = None,
     test: float = 0.0,
@@ -43,7 +44,8 @@ def from_arrays(
 ) -> Federation:
     """A federation of rows, given to ``clients``: a number of clients, or an id for each row.
 
-    A number goes with ``split``: "contiguous" (the default), "shuffled" or "dirichlet:BETA".
+    A number goes with ``split``: "contiguous" (the default), "shuffled", "dirichlet:BETA" or
+    "flwr:PARTITIONER:KEY=VALUE,..."; where a partitioner knows the number itself, give None.
     Ids become the clients' names, in order of first appearance; their rows are gathered.
     The other arguments are those of `scafflix.data.load`.
 
@@ -68,15 +70,16 @@ def from_arrays(
                 f"split is {split!r}, but arrays have no named columns; "
                 "give the client ids of the rows as clients."
             )
-        owners = assign(rule, targets, clients, seed)  # type: ignore[arg-type]
-        names = tuple(f"client-{i}" for i in range(int(clients)))  # type: ignore[arg-type]
+        division = divide(rule, targets, clients, seed)  # type: ignore[arg-type]
     else:
         if split is not None:
             raise ScafflixError(
                 f"split is {split!r}, but clients names the client of each row; give one of them."
             )
-        owners, names = group(admit_labels(clients, matrix.shape[0], "clients"))
-    federation = pack(name, matrix, targets, owners, names)
+        division = Division(
+            *group(admit_labels(cast(ArrayLike, clients), matrix.shape[0], "clients"))
+        )
+    federation = pack(name, matrix, targets, division)
     preparation = Preparation(test, validation, min_examples, seed, intercept, scale)
     return prepare(federation, preparation)
 
@@ -89,8 +92,16 @@ class Preparation:
     validation: float = 0.0
     min_examples: int | None = None
     seed: int = 0
-    intercept: bool = False
-    scale: str = "none"
+    intercept: bool | None = False  # None: as the kind of data has it
+    scale: str = "none"  # also auto: as the kind of data has it
+
+    def settled(self, table: bool) -> Preparation:
+        """What was left open, decided: tables are standardized and get an intercept."""
+        return replace(
+            self,
+            intercept=table if self.intercept is None else self.intercept,
+            scale=("standard" if table else "none") if self.scale == "auto" else self.scale,
+        )
 
 
 def prepare(federation: Federation, wanted: Preparation) -> Federation:
@@ -214,15 +225,13 @@ def group(ids: ArrayLike, where: str = "clients") -> tuple[NDArray[np.int64], tu
     return position[inverse], tuple(client_name(value) for value in found[appearance].tolist())
 
 
-def pack(
-    name: str,
-    features: Features,
-    labels: Labels,
-    owners: NDArray[np.int64],
-    clients: tuple[str, ...],
-) -> Federation:
-    """Gather each client's rows, keeping their order."""
-    order = np.argsort(owners, kind="stable")
-    counts = np.bincount(owners, minlength=len(clients))
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return Federation(name, clients, Examples(features[order], labels[order], offsets))
+def pack(name: str, features: Features, labels: Labels, division: Division) -> Federation:
+    """Gather each client's rows, keeping their order; clients without rows are left out."""
+    owners, clients = division
+    order = np.argsort(owners, kind="stable")[np.count_nonzero(owners == NOBODY) :]
+    counts = np.bincount(owners[order], minlength=len(clients))
+    there = np.flatnonzero(counts)
+    offsets = np.concatenate([[0], np.cumsum(counts[there])]).astype(np.int64)
+    left_out = {clients[i]: NO_TRAINING_ROWS for i in np.flatnonzero(counts == 0).tolist()}
+    examples = Examples(features[order], labels[order], offsets)
+    return Federation(name, tuple(clients[i] for i in there), examples, left_out=left_out)

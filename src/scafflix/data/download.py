@@ -31,6 +31,7 @@ from scafflix.data.catalogue import (
     is_intact,
     note_beside,
 )
+from scafflix.data.hub import PREFIX, fetch_from_hub
 from scafflix.data.release import check_database
 
 ADDRESS = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
@@ -69,7 +70,11 @@ def fetch(
     checked: by its SHA-256 where the source states one; else by the MD5 sum that the server
     sends along, if it does, and by a check of the SQLite file, and its SHA-256 is noted beside
     it for later. A download that breaks off leaves ``NAME.part``, with which the next goes on.
+
+    ``hf:OWNER/NAME`` is a data set of the Hugging Face hub, which `datasets` downloads.
     """
+    if name.startswith(PREFIX):
+        return fetch_from_hub(name.removeprefix(PREFIX))
     entry = entry_of(name)
     if entry.source == OWN:
         raise ScafflixError(

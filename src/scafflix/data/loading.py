@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,11 +15,13 @@ from scafflix.core.arguments import flag, shown, whole_number
 from scafflix.core.errors import ScafflixError
 from scafflix.data.archive import read_archive
 from scafflix.data.arrays import Preparation, from_arrays, join, join_held_out, prepare
+from scafflix.data.arrow import read_splits
 from scafflix.data.catalogue import CATALOGUE, locate
 from scafflix.data.download import fetch
 from scafflix.data.federation import Features, Federation
 from scafflix.data.holdout import check_fraction
 from scafflix.data.origin import Origin, resolve
+from scafflix.data.partitioners import Flower
 from scafflix.data.recognition import TABLES, reader_of
 from scafflix.data.rows import Rows
 from scafflix.data.scaling import check_scale
@@ -31,6 +33,7 @@ from scafflix.data.table import open_table
 from scafflix.data.tabular import (
     Columns,
     TableOptions,
+    first_change,
     prepare_table,
     read_columns,
     table_options,
@@ -74,6 +77,9 @@ def load(
     - another file: ``.npz`` with arrays ``features`` (``x``), ``labels`` (``y``) and maybe
       ``client``; anything else is svmlight text, compressed if it ends in .bz2, .xz or .gz. A text
       that is both a name and a file is the name; write ``./name`` or a `Path` for the file;
+    - ``hf:FOLDER``: a data set of Hugging Face's `datasets` that was saved to the disk, or a folder
+      of Parquet or Arrow files, see `scafflix.data.huggingface`. ``hf:OWNER/NAME`` is one of the
+      hub, after `scafflix.data.fetch` has downloaded it; nothing else opens a connection;
     - a file or folder whose clients are people, as `scafflix.data.recognition` lists: LEAF JSON,
       the SQLite release of FedJAX, an ``.npz`` of writers, a ``.jsonl`` of speaking roles. The
       names ``femnist`` and ``shakespeare`` are such data.
@@ -81,7 +87,9 @@ def load(
     ``split`` says who gets which rows: ``contiguous`` (the default), ``shuffled`` and
     ``dirichlet:BETA`` need a number of ``clients``; ``column:NAME`` takes the clients from a
     table's column, from an archive's array ``client``, or from a feature of svmlight or
-    scikit-learn data by its index from 1, which is then no feature any more. An archive with an
+    scikit-learn data by its index from 1, which is then no feature any more;
+    ``flwr:PARTITIONER:KEY=VALUE,...`` is a partitioner of flwr-datasets, such as
+    ``flwr:pathological:num_classes_per_partition=2``. An archive with an
     array ``client`` is split by it when neither ``split`` nor ``clients`` is given. Where clients
     are people there is no ``split``, and ``clients=N`` takes the first N that are not left out.
 
@@ -96,7 +104,8 @@ def load(
     or ``standard``, computed from the training rows; ``intercept`` appends a feature that is 1
     everywhere. Left out, tables are standardized and get an intercept, other data stay as they are.
 
-    The rest is for tables; `scafflix.data.preprocessing` says how columns become features.
+    The rest is for tables, ``label`` and ``drop`` also for ``hf:``;
+    `scafflix.data.preprocessing` says how columns become features.
     ``label`` is the label column (otherwise ``label``, ``target`` or ``y``), or ``COLUMN>NUMBER``
     for two classes. ``categorical`` lists columns of numbers that stand for kinds, ``drop`` columns
     that are no features. ``missing`` is ``fill`` or ``refuse``; ``missing_as`` lists words that
@@ -125,45 +134,37 @@ def load(
         parse_split(split)
 
     origin = resolve(source)
-    table = origin.kind == "table"
-    wanted = Preparation(
-        test,
-        validation,
-        min_examples,
-        seed,
-        table if intercept is None else intercept,
-        ("standard" if table else "none") if scale == "auto" else scale,
-    )
+    wanted = Preparation(test, validation, min_examples, seed, intercept, scale)
     check_options(origin, options, features)
     if origin.kind == "synthetic":
         if split is not None:
             raise ScafflixError(
                 f"split is {split!r}, but synthetic data come with their clients; leave split out."
             )
-        return prepare(make_synthetic(origin.options, clients, seed), wanted)
+        return prepare(make_synthetic(origin.options, clients, seed), wanted.settled(table=False))
     with naming(origin):
-        return load_file(origin, wanted, clients, split, features, options)
+        if origin.kind == "huggingface":
+            # imported here, since it is made of what is below
+            from scafflix.data.huggingface import federation_of
+
+            assert origin.path is not None
+            tables = read_splits(origin.path)
+            return federation_of(tables, origin, options, wanted, clients, split)
+        settled = wanted.settled(table=origin.kind == "table")
+        return load_file(origin, settled, clients, split, features, options)
 
 
 def check_options(origin: Origin, options: TableOptions, features: int | None) -> None:
     """Refuse what is for another kind of data."""
-    if origin.kind != "table" and options != TableOptions():
+    if origin.kind not in ("table", "huggingface") and options != TableOptions():
         raise ScafflixError(
-            f"{_first_change(options)}, but {origin} is not a table, a file that ends in "
+            f"{first_change(options)}, but {origin} is not a table, a file that ends in "
             f"{', '.join(TABLES)}; give one, or leave it out."
         )
     if features is not None and origin.kind != "svmlight":
         raise ScafflixError(
             f"features is {shown(features)}, but {origin} is not svmlight text; leave features out."
         )
-
-
-def _first_change(options: TableOptions) -> str:
-    """An option of tables that was given, in words."""
-    plain = asdict(TableOptions())
-    given = {name: value for name, value in asdict(options).items() if value != plain[name]}
-    name, value = next(iter(given.items()))
-    return f"{name} is {shown(value if isinstance(value, str) else ', '.join(value))}"
 
 
 @contextmanager
@@ -196,9 +197,10 @@ def load_file(
 
     rule = None if split is None else parse_split(split)
     column = rule.name if isinstance(rule, Column) else None
+    partitioner = isinstance(rule, Flower)  # which may know how many clients there are
     if origin.kind == "table":
         columns, rows = read_table(origin, split, options)
-    elif clients is None and column is None and origin.kind != "archive":
+    elif clients is None and column is None and not partitioner and origin.kind != "archive":
         raise how_many_clients(origin)
     else:
         columns, rows = None, read(origin, features, column)
@@ -224,12 +226,12 @@ def share_out(
     rows: Rows, origin: Origin, clients: int | None, split: str | None, seed: int
 ) -> Federation:
     """The rows given to their clients."""
-    by_column = split is not None and isinstance(parse_split(split), Column)
-    if by_column or (rows.clients is not None and split is None and clients is None):
+    rule = None if split is None else parse_split(split)
+    if isinstance(rule, Column) or (rows.clients is not None and split is None and clients is None):
         assert rows.clients is not None
         federation = from_arrays(rows.features, rows.labels, rows.clients, name=origin.name)
-    elif clients is not None:
-        federation = from_arrays(
+    elif clients is not None or isinstance(rule, Flower):
+        return from_arrays(
             rows.features, rows.labels, clients, split=split, seed=seed, name=origin.name
         )
     else:

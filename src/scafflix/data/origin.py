@@ -9,9 +9,10 @@ from typing import Literal
 
 from scafflix.core.errors import ScafflixError
 from scafflix.data.catalogue import CATALOGUE, FEDJAX, LIBSVM, OWN, SCIKIT_LEARN
+from scafflix.data.hub import hub_folder
 from scafflix.data.recognition import is_table, kind_of, stem, tables_in
 
-Kind = Literal["synthetic", "bundled", "svmlight", "table", "archive", "people"]
+Kind = Literal["synthetic", "bundled", "svmlight", "table", "archive", "people", "huggingface"]
 """``people``: the source names its clients, see `scafflix.data.recognition`."""
 
 KINDS: dict[str, Kind] = {
@@ -58,6 +59,8 @@ def resolve(source: str | Path) -> Origin:
         name, _, options = source.partition(":")
         if name == "synthetic":
             return Origin("synthetic", name, options=options)
+        if name == "hf":
+            return _on_disk(options)
         if source in CATALOGUE:
             return Origin(KINDS[CATALOGUE[source].source], source)
     # os.path, unlike Path.exists, answers False also for names that no file can have.
@@ -78,3 +81,17 @@ def resolve(source: str | Path) -> Origin:
     archive = path.suffix.lower() == ".npz"
     kind: Kind = "table" if is_table(path) else "archive" if archive else "svmlight"
     return Origin(kind, stem(path), path)
+
+
+def _on_disk(name: str) -> Origin:
+    """A data set of `datasets` in a folder or a file, or one that was fetched from the hub."""
+    if not name:
+        raise ScafflixError("The source is 'hf:'; give hf:FOLDER.")
+    path = Path(name).expanduser()
+    place = path if os.path.exists(path) else hub_folder(name)
+    if not os.path.exists(place):
+        raise ScafflixError(
+            f"There is no folder {name!r}, and no data set of that name was fetched from the "
+            f"Hugging Face hub; scafflix data fetch hf:{name} downloads one."
+        )
+    return Origin("huggingface", place.resolve().stem, place)

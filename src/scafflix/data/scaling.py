@@ -31,8 +31,8 @@ def rescale(federation: Federation, scale: str) -> Federation:
     """Divide each feature by its largest absolute value, or standardize it.
 
     ``maxabs`` keeps zeros zero; ``standard`` subtracts the mean and divides by the standard
-    deviation, which makes the features dense. A feature that is 0 everywhere stays 0, and a
-    constant feature becomes 0 under ``standard``.
+    deviation, which makes the features dense. Images become rows of pixels. A feature that is 0
+    everywhere stays 0, and a constant feature becomes 0 under ``standard``.
 
     >>> from scafflix.data import from_clients
     >>> fed = from_clients({"a": ([[1.0, 7.0]], [0]), "b": ([[-4.0, 7.0]], [1])})
@@ -43,7 +43,7 @@ def rescale(federation: Federation, scale: str) -> Federation:
     """
     if check_scale(scale) == "none":
         return federation
-    check_vectors(federation, f"scale is '{scale}'")
+    federation = as_vectors(federation, f"scale is '{scale}'")
     check_dense_size(1, federation.dim, federation.name)  # a scale for each feature
     largest = largest_absolute(federation.train.features)
     scaled = map_features(federation, lambda features: divide(features, largest), scale)
@@ -67,7 +67,7 @@ def rescale(federation: Federation, scale: str) -> Federation:
 
 def scale_as(federation: Federation, made: Preprocessing) -> Federation:
     """Scale features as those of another federation were, and append its intercept."""
-    check_vectors(federation, "scaling is asked for")
+    federation = as_vectors(federation, "scaling is asked for")
     if len(made.shift) != federation.dim:
         raise ScafflixError(
             f"{federation.name} has {federation.dim} features, but the run was prepared for "
@@ -92,7 +92,7 @@ def append_intercept(federation: Federation) -> Federation:
     >>> append_intercept(from_clients({"a": ([[5.0]], [0])})).train.features.tolist()
     [[5.0, 1.0]]
     """
-    check_vectors(federation, "intercept is asked for")
+    federation = as_vectors(federation, "intercept is asked for")
     before = federation.preprocessing or Preprocessing(
         (), np.zeros(federation.dim), np.ones(federation.dim)
     )
@@ -122,19 +122,24 @@ def map_features(
     return replace(federation, **parts)  # type: ignore[arg-type]
 
 
-def check_vectors(federation: Federation, request: str) -> None:
-    """Refuse to scale or extend what are no vectors: images and sequences."""
-    if federation.train.features.ndim != 2 or federation.train.labels.ndim != 1:
+def as_vectors(federation: Federation, request: str) -> Federation:
+    """The pixels of images as rows of numbers; sequences can be neither scaled nor extended."""
+    if federation.train.labels.ndim != 1:
         raise ScafflixError(
-            f"{request}, but the examples of {federation.name} are images or sequences, which "
-            "stay as they are; leave it out."
+            f"{request}, but the examples of {federation.name} are sequences, which stay as they "
+            "are; leave it out."
         )
+    if federation.train.features.ndim == 2:
+        return federation
+    return map_features(federation, lambda images: to_dense(images).reshape(images.shape[0], -1))
 
 
 def largest_absolute(features: Features) -> NDArray[np.float64]:
     """The largest absolute value of each feature, or 1 where all are 0."""
     if isinstance(features, np.ndarray):
-        largest = np.abs(features).max(axis=0)
+        # of pixels and codes too, whose type may lack the opposite of its least number
+        ends = [features.max(axis=0), features.min(axis=0)]
+        largest = np.abs(np.array(ends, np.float64)).max(axis=0)
     else:
         largest = np.zeros(features.shape[1])
         np.maximum.at(largest, features.indices, np.abs(features.data))

@@ -6,6 +6,7 @@ Every rule returns ``client_of_row``; within a client the rows keep their order.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,17 @@ from numpy.typing import NDArray
 from scafflix.core.arguments import real_number, shown, whole_number
 from scafflix.core.errors import ScafflixError
 from scafflix.data.federation import Labels
+from scafflix.data.partitioners import (
+    Division,
+    Flower,
+    divided,
+    made_partitioner,
+    parse_partitioner,
+)
 from scafflix.data.streams import Stream, generator
+
+MOST_CLASSES = 1000
+"""With more distinct labels than this, labels are numbers to predict rather than classes."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,7 @@ class Column:
     name: str
 
 
-Split = Contiguous | Shuffled | Dirichlet | Column
+Split = Contiguous | Shuffled | Dirichlet | Column | Flower
 
 
 def parse_split(text: str) -> Split:
@@ -69,10 +80,65 @@ def parse_split(text: str) -> Split:
             return Dirichlet(real_number("The beta of split='dirichlet:BETA'", beta, above=True))
         case "column", ":" if detail:
             return Column(detail)
+        case "flwr", ":":
+            return parse_partitioner(detail)
     raise ScafflixError(
         f"split is {shown(text)}; give 'contiguous', 'shuffled', 'dirichlet:BETA' "
-        "(as dirichlet:0.5) or 'column:NAME'."
+        "(as dirichlet:0.5), 'column:NAME' or 'flwr:PARTITIONER:KEY=VALUE,...'."
     )
+
+
+def divide(
+    rule: Contiguous | Shuffled | Dirichlet | Flower,
+    labels: Labels,
+    clients: int | None,
+    seed: int,
+    columns: Mapping[str, Labels] | None = None,
+) -> Division:
+    """Who gets which row, and what the clients are called; a partitioner may know how many there
+    are, and go by other ``columns`` than the label."""
+    if isinstance(rule, Flower):
+        partitioner = made_partitioner(rule, clients, seed)
+        made = divided(partitioner, {"label": labels, **(columns or {})}, len(labels))
+        if clients is not None and len(made.clients) != clients:
+            raise ScafflixError(
+                f"clients is {clients}, but the partitioner {rule.name} makes "
+                f"{len(made.clients)}; leave clients out."
+            )
+        return made
+    number = whole_number("clients", clients, least=1)
+    owners = assign(rule, labels, number, seed)
+    return Division(owners, tuple(f"client-{i}" for i in range(number)))
+
+
+def follow(
+    division: Division, labels: Labels, others: Labels, random: np.random.Generator
+) -> NDArray[np.int64]:
+    """The client of each held-out row, so that every client's share of the rows with a label is
+    that of the training rows with that label, up to one row.
+
+    Labels that no training row has, and numbers to predict, go by the sizes of the clients.
+
+    >>> made = Division(np.array([0, 0, 1]), ("a", "b"))
+    >>> rows = follow(made, np.array([5, 5, 7]), np.array([7, 5, 5]), np.random.default_rng(0))
+    >>> rows.tolist()
+    [1, 0, 0]
+    """
+    clients = len(division.clients)
+    held = division.owners >= 0
+    owners, labels = division.owners[held], labels[held]
+    if len(np.unique(labels)) > MOST_CLASSES:
+        labels, others = np.zeros(len(labels)), np.zeros(len(others))
+    sizes = np.bincount(owners, minlength=clients)
+    made = np.empty(len(others), np.int64)
+    for label in np.unique(others):
+        rows = random.permutation(np.flatnonzero(others == label))
+        counts = np.bincount(owners[labels == label], minlength=clients)
+        ends = np.cumsum(counts if counts.any() else sizes)
+        # evenly spaced from a random start, so that nobody is rounded up or down every time
+        places = (random.random() + np.arange(len(rows))) / len(rows) * ends[-1]
+        made[rows] = np.searchsorted(ends, places, side="right")
+    return made
 
 
 def assign(

@@ -16,6 +16,7 @@ class Stream(IntEnum):
     TEST = 2
     SYNTHETIC = 3
     VALIDATION = 4
+    HELD_OUT = 5
 
 
 def generator(seed: int, stream: Stream) -> np.random.Generator:

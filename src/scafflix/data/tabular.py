@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -61,6 +61,15 @@ def table_options(
     )
 
 
+def first_change(options: TableOptions, besides: Sequence[str] = ()) -> str | None:
+    """An option that was given, besides some, in words; None if there is none."""
+    plain = asdict(TableOptions())
+    for name, value in asdict(options).items():
+        if value != plain[name] and name not in besides:
+            return f"{name} is {shown(value if isinstance(value, str) else ', '.join(value))}"
+    return None
+
+
 def _words(name: str, given: Any) -> tuple[str, ...]:
     plain = not isinstance(given, str) and isinstance(given, Sequence)
     if not plain or not all(isinstance(word, str) for word in given):
@@ -110,7 +119,7 @@ def prepare_table(columns: Columns, rows: Federation, wanted: Preparation) -> Fe
     """Divide the rows of a table, decide from the training rows what is done to its columns, and do
     it."""
     scale, divided = check_scale(wanted.scale), set_aside(rows, wanted)
-    made = columns.decide(columns.summary(divided, scale), scale, wanted.intercept)
+    made = columns.decide(columns.summary(divided, scale), scale, bool(wanted.intercept))
     return prepared(divided, columns.found, made)
 
 

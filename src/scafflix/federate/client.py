@@ -63,6 +63,7 @@ from scafflix.federate.slopes import Slopes
 from scafflix.methods.method import Client, Method, Number, Turn
 from scafflix.methods.private import ready
 from scafflix.methods.remembering import Kept
+from scafflix.methods.transport import FULL, Transport, transported
 from scafflix.personalization.mixing import mix
 from scafflix.personalization.rules import blending
 from scafflix.personalization.rules.choosing import consults
@@ -86,6 +87,7 @@ class ClientCore:
         hook: Hook = durable.quiet,
         users_method: UsersMethod | None = None,
         rule: str | None = None,
+        transport: str = FULL,
         secure: bool = False,
         identity: Identity | None = None,
         guard: Guard | None = None,
@@ -100,9 +102,15 @@ class ClientCore:
         self.folder = durable.new_folder(folder / self.name)
         self.hook = hook
         self.users_method = users_method  # a method from outside this package
+        self.transport = transport
         self.secure, self.identity = secure, identity  # whether only sums of uploads may be seen
         self.word = rule
         self.rule = "" if rule is None else judging.judge_of(learner, rule).rule(rule)
+        if guard is not None and self.rule and consults(self.rule):
+            raise ScafflixError(
+                f"alpha is {rule!r}, for which clients tell how good models are on their data; "
+                "with privacy give a number, or a rule by which a client decides alone."
+            )
         self._start = learner.start()
         self.layout = layout_of(self._start.tree)
         self._names = first_names(names_of(learner, self._start), len(self._start.tree))
@@ -133,6 +141,8 @@ class ClientCore:
         if isinstance(message, Hello):
             return self.introduce(message)
         try:
+            if isinstance(message, Train | Evaluate):
+                message = self._wide(message)
             wrong = fault_of(message)
             if wrong is not None:
                 raise RefusedError(wrong.kind, wrong.reason)
@@ -147,6 +157,15 @@ class ClientCore:
             kind = error.kind if isinstance(error, RefusedError) else kind
             place = (message.run, message.epoch, self.name, message.round)
             return Refusal(*place, kind, f"Client {self.name}: {error}")
+
+    def _wide(self, message: Train | Evaluate) -> Train | Evaluate:
+        """With the server's arrays in the types of the model."""
+        if self.transport == FULL:
+            return message
+        wide, like = Transport(self.transport).wide, self._start.tree
+        return message._replace(
+            point=wide(message.point, like), average=wide(message.average, like)
+        )
 
     def introduce(self, message: Hello) -> Introduction:
         """This client's id, and what the server needs for weights and planning.
@@ -449,6 +468,7 @@ class ClientCore:
     def _method(self, message: Train | Evaluate) -> tuple[Method, Client]:
         asked = (message.method, message.settings)
         method = own_method(*asked, self.alpha, message.gamma, self.users_method)
+        method = transported(method, self.transport)
         if self._slopes.reduction is not None:
             method = replace(method, gradient=self._slopes.reduction.estimate)
         method = ready(method, self._names)

@@ -49,7 +49,8 @@ class Closing:
     def message(self, name: str, point: Arrays, others: Arrays) -> Evaluate:
         """The same with this model and this mean curve, and counted."""
         core = self.core
-        average = core.average_for(core.ledger.entries[name])
+        average = core.down(core.average_for(core.ledger.entries[name]))
+        point = core.down(point)
         message = Evaluate(**core.address(name), point=point, average=average, others=others)
         core.tally.sent(message.point, message.average, message.restored, message.others)
         return message

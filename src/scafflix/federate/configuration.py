@@ -13,6 +13,7 @@ import tomli_w
 from scafflix.core.errors import ScafflixError
 from scafflix.federate.privacy import check_terms_of
 from scafflix.federate.settings import Settings
+from scafflix.methods.transport import FULL
 from scafflix.models import is_network
 from scafflix.personalization.personalize import rule_in
 from scafflix.runs import refusals
@@ -102,6 +103,11 @@ def _check_possible(config: DeployConfig) -> None:
             "epsilon needs the optimum, which is unknown in a federation; leave it out."
         )
     check_terms_of(config)
+    if config.secure_aggregation and config.transport != FULL:
+        raise ScafflixError(
+            f"transport is {config.transport}, but secure aggregation sends whole numbers of its "
+            "own; leave out one."
+        )
     if config.individual or config.optima == "warm":
         raise ScafflixError("individual and optima = warm are for simulations; leave them out.")
 

@@ -13,6 +13,7 @@ import tomli_w
 from scafflix.core import durable
 from scafflix.core.errors import ScafflixError
 from scafflix.federate.configuration import DeployConfig, text_of
+from scafflix.federate.page import Address, Page
 from scafflix.federate.processes import Processes, environment, free_port, wait_for_port
 from scafflix.federate.settings import AS_IT_STOPPED, Restart
 from scafflix.federate.status import Progress, Status, read_status
@@ -31,7 +32,7 @@ class Link:
 
     `certificates` is a folder with ca.crt, server.crt and server.key, for TLS. With `keys`, only
     nodes with one of these public keys are admitted, each as the client its key is named after
-    (CLIENT.pub).
+    (CLIENT.pub). `page` is the address of the page that shows the run: HOST:PORT.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Link:
         host: str = "127.0.0.1",
         certificates: Path | None = None,
         keys: Sequence[Path] = (),
+        page: str | None = None,
     ) -> None:
         self.folder, self.host, self.port = folder.absolute(), host, port
         self.certificates, self.keys = certificates and certificates.absolute(), keys
@@ -49,11 +51,15 @@ class Link:
         for key in keys:
             if key.suffix != ".pub":
                 raise ScafflixError(f"{key} is not a public key; give a file named CLIENT.pub.")
+        where = None if page is None else Address.of(page)
         self.control = 0  # the port where runs are submitted, once it is started
         for name in ("logs", "flower", "cache", "server"):
             durable.new_folder(self.folder / name)
         variables = environment(self.folder / "flower", self.folder / "cache")
         self.processes = Processes(self.folder / "logs", variables)
+        self.page: Page | None = None
+        if where is not None:
+            self.page = Page(self.folder, where, self.certificates, self._ended)
 
     def start(self) -> None:
         """Start the SuperLink and a job, which both take a few seconds to be ready."""
@@ -73,6 +79,13 @@ class Link:
         """Wait until nodes can connect."""
         wait_for_port(self.control, self.processes)
         wait_for_port(self.port, self.processes, self._near)
+        if self.page is not None:
+            self.page.ready = True
+
+    def _ended(self) -> str:
+        """Which process ended that should not have; empty if none did."""
+        running = list(self.processes.running.items())
+        return ", ".join(f"{name} ended" for name, process in running if process.poll())
 
     @property
     def nodes(self) -> dict[str, int]:
@@ -122,6 +135,8 @@ class Link:
             self._start_job()
         job, link = (self.processes.running[name] for name in ("job", "superlink"))
         durable.put(self._own("run.toml"), [tomli_w.dumps(asked).encode()])
+        if self.page is not None:
+            self.page.follow(name, nodes)
         status, ended = Status(name), False
         while not ended:
             time.sleep(LOOK)

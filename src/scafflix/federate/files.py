@@ -5,6 +5,7 @@ roster          who takes part, and the starting point
 checkpoint-E-R  the model, the ledger and the counts after R closed rounds, in epoch E
 rounds.jsonl    a line for each closed round
 average-R       the broadcast after round R, as long as a client still has to commit it
+live.json       who answered when and how the rounds go, for whoever watches (`live.py`)
 mirror-E-N-R    h of client number N after round R of epoch E, if the server keeps a mirror
 masked-E-R      the sum of masked messages of round R of epoch E, from when it is to be unmasked
 masked-E-R-WHAT the same of what clients report after R rounds; then what it came to
@@ -20,6 +21,8 @@ from typing import Any, NamedTuple
 from scafflix.core import durable
 from scafflix.core.durable import Arrays, Hook
 from scafflix.core.errors import ScafflixError
+
+JOURNAL = "rounds.jsonl"
 
 
 class Moment(NamedTuple):
@@ -126,7 +129,7 @@ class ServerFiles:
 
     @property
     def _journal(self) -> Path:
-        return self.folder / "rounds.jsonl"
+        return self.folder / JOURNAL
 
     def _lines(self) -> list[str]:
         return self._journal.read_text().splitlines(keepends=True) if self._journal.exists() else []

@@ -17,6 +17,7 @@ from scafflix.federate.agreement import Kept
 from scafflix.federate.bounds import Bounds, check_alike, check_steps, check_weights
 from scafflix.federate.configuration import DeployConfig, config_from, keys_from, names_from
 from scafflix.federate.flower_transport import GREETING, POLL, FlowerTransport, gather
+from scafflix.federate.live import Live
 from scafflix.federate.planning import advice
 from scafflix.federate.privacy import terms_of
 from scafflix.federate.records import record, without_rounds
@@ -90,6 +91,7 @@ def run(
     restart: Restart = AS_IT_STOPPED,
     poll: float = POLL,
     progress: Progress | None = None,
+    job: str = "",
 ) -> Record:
     """Do a whole run, new or continued in its folder; the record is in `folder/record`."""
     began = time.monotonic()
@@ -121,7 +123,8 @@ def run(
             transport.wait_for(core.names, len(core.names), min(GREETING, config.patience))
         if restart.new_epoch:
             core.new_epoch()
-        evaluations = serve(core, transport, progress)
+        with Live(transport, core, job) as live:
+            evaluations = serve(core, live, live.noting(progress))
         made = columns.told_in(record(core, evaluations, asked, time.monotonic() - began))
         made.save(folder / "record", force=True)
         return made
@@ -157,6 +160,7 @@ def server_app() -> ServerApp:
                     without=tuple(names_from(str(asked["without"]))),
                 ),
                 progress=report,
+                job=status.job,
             )
         except ScafflixError as error:
             status._replace(error=str(error)).write(durable.new_folder(folder))

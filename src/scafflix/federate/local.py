@@ -6,6 +6,8 @@ record) and `logs/`. The same command continues a run that was stopped.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import tomli_w
@@ -13,6 +15,7 @@ import tomli_w
 from scafflix.federate.certificates import make_certificates, make_node_key
 from scafflix.federate.configuration import DeployConfig, checked
 from scafflix.federate.connection import Link, node_words
+from scafflix.federate.page import Page
 from scafflix.federate.partition import Node, write_nodes
 from scafflix.federate.processes import Processes, alone, free_port
 from scafflix.federate.roster import Roster
@@ -25,7 +28,13 @@ class LocalFederation:
     """The processes of one run; nodes can be killed and started again."""
 
     def __init__(
-        self, folder: Path, config: DeployConfig, nodes: list[Node], *, secure: bool = False
+        self,
+        folder: Path,
+        config: DeployConfig,
+        nodes: list[Node],
+        *,
+        secure: bool = False,
+        page: str | None = None,
     ) -> None:
         self.config, self.nodes = config, nodes
         folder = folder.absolute()
@@ -38,7 +47,7 @@ class LocalFederation:
                 path = certificates / node["client"]
                 self.keys.append(path if path.exists() else make_node_key(certificates, path.name))
         public = [path.with_name(f"{path.name}.pub") for path in self.keys]
-        self.link = Link(folder, free_port(), certificates=certificates, keys=public)
+        self.link = Link(folder, free_port(), certificates=certificates, keys=public, page=page)
 
     @property
     def processes(self) -> Processes:
@@ -79,6 +88,8 @@ def run_local(
     *,
     learner: str | None = None,
     secure: bool = False,
+    page: str | None = None,
+    announce: Callable[[Page], None] = lambda page: None,
     restart: Restart = AS_IT_STOPPED,
     progress: Progress | None = None,
 ) -> Record:
@@ -89,7 +100,9 @@ def run_local(
         kept = Roster.load(folder / "server")
         left = {*restart.without, *(kept[0].left if kept else ())}
         present = [node for node in settings if node["client"] not in left]
-        federation = LocalFederation(folder, made, present, secure=secure)
-        with federation.processes:
+        federation = LocalFederation(folder, made, present, secure=secure, page=page)
+        with federation.link.page or nullcontext() as shown, federation.processes:
+            if shown is not None:
+                announce(shown)
             federation.start()
             return federation.run(progress, restart)

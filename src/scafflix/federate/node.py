@@ -76,7 +76,7 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
         agreed = terms_of(config)
         guard = None if agreed is None else Guard(agreed)
         more: dict[str, Any] = {"users_method": users, "rule": rule, "secure": secure}
-        more |= {"identity": identity, "guard": guard}
+        more |= {"identity": identity, "guard": guard, "transport": config.transport}
         return ClientCore(name, float(trained), learner, folder, **more)
 
     if own.get("learner") and own.get("model"):

@@ -132,8 +132,8 @@ class ServerCore(Standing):
             place=self.places[name],
             cohort=len(self.cohort),
             report=self.round % self.settings.every == 0,
-            point=self.point,
-            average=() if direct else self.average_for(entry),
+            point=self.down(self.point),
+            average=() if direct else self.down(self.average_for(entry)),
         )
         self.tally.sent(message.point, message.average, message.restored)
         return message

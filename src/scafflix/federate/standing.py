@@ -23,6 +23,7 @@ from scafflix.federate.planning import settings_text
 from scafflix.federate.roster import Roster
 from scafflix.federate.settings import Settings
 from scafflix.methods.method import Client, Method, fitted
+from scafflix.methods.transport import Transport
 
 
 class Standing:
@@ -83,6 +84,11 @@ class Standing:
         local = self.method.begin(client, state, sent)
         message, weight = self.method.upload(client, state, sent, local)
         return message, float(weight), message is local and self.method.compressor is None
+
+    def down(self, arrays: Arrays) -> Arrays:
+        """The server's arrays as they travel to clients."""
+        compressor = self.method.compressor
+        return compressor.narrow(arrays) if isinstance(compressor, Transport) else arrays
 
     @property
     def x(self) -> Arrays:

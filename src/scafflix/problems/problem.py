@@ -107,10 +107,11 @@ class Problem:
         parts = self.federation.parts
         for part in parts.values():
             if part.features.ndim != 2 or part.labels.ndim != 1:
+                pixels = ", or scale maxabs for rows of pixels" if part.labels.ndim == 1 else ""
                 raise ScafflixError(
                     f"The model {model.name} takes rows of numbers with one label each; the "
                     f"examples of {self.federation.name} have the shape "
-                    f"{part.features.shape[1:]}. Use a network."
+                    f"{part.features.shape[1:]}. Use a network{pixels}."
                 )
         labels = [part.labels for part in parts.values()]
         self.targets = targets or model.encode(np.concatenate(labels))

@@ -33,7 +33,7 @@ def panel(title: str, records: Sequence[Record]) -> Panel:
     lines = [
         Line(
             f"{family.records[0].config['method']}, alpha = {alpha_label(family.alpha)}",
-            [{"stepsize": family.records[0].config["stepsize"]}],
+            [{"stepsize": family.records[0].config.get("stepsize", "auto")}],
             list(family.records),
         )
         for family in families(records)

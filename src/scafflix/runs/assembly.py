@@ -15,6 +15,7 @@ from scafflix.data import Federation
 from scafflix.gradients import Gradient
 from scafflix.methods import Method, find, parameters
 from scafflix.methods.private import private
+from scafflix.methods.transport import FULL, transported
 from scafflix.models import LinearModel, Network, TorchNetwork, is_network
 from scafflix.models.naming import check_model, model_by_name
 from scafflix.personalization.optima import Recipe
@@ -151,7 +152,11 @@ def make_method(advice: Plan, config: RunConfig) -> Method:
     made = make(advice, **options)
     if not isinstance(made, Method):
         raise ScafflixError(f"{config.method} made a {type(made).__name__}; it must make a Method.")
-    return made
+    if config.transport != FULL and config.privacy != "none":
+        raise ScafflixError(
+            f"transport is {config.transport}, which does not go with privacy; leave out one."
+        )
+    return transported(made, config.transport)
 
 
 def _own_options(config: RunConfig, asked: specs.Spec) -> dict[str, Any]:

@@ -43,9 +43,16 @@ def key(help: str, default: Any = MISSING, only: str | None = None) -> Any:
 class ProblemConfig:
     """Data, split and model."""
 
-    data: str = key("A name (scafflix data list), a file, or a LEAF folder.")
+    data: str = key(
+        "A name (scafflix data list), a file, a LEAF folder, or hf:FOLDER of a Hugging Face data "
+        "set."
+    )
     clients: int | None = key("Number of clients to split the data over.", None)
-    split: str | None = key("contiguous, shuffled, dirichlet:BETA or column:NAME.", None)
+    split: str | None = key(
+        "contiguous, shuffled, dirichlet:BETA, column:NAME, or flwr:PARTITIONER:KEY=VALUE,... of "
+        "flwr-datasets.",
+        None,
+    )
     features: int | None = key("Number of features in a svmlight file (default: inferred).", None)
     label: str | None = key("Label column, or COLUMN>NUMBER for two classes.", None, only=TABLES)
     categorical: tuple[str, ...] = key("Columns of numbers that stand for kinds.", (), only=TABLES)
@@ -199,6 +206,9 @@ class RunConfig(TrainingConfig):
     )
     stepsize: Auto = key(
         "auto (individual, by theory; 0.1 for networks), common, or a number.", "auto"
+    )
+    transport: str = key(
+        "Type of the numbers that travel: full (as they are), float32 or bfloat16.", "full"
     )
     seed: int = key("Seed of the coin, the cohorts and the batches.", 0)
 

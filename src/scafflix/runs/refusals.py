@@ -122,6 +122,10 @@ def check_network_keys(config: RunConfig) -> Method:
     if isinstance(estimate, Noisy):
         raise ScafflixError("Networks take minibatch or exact gradients, without added noise.")
     choice("optima", config.optima, WAYS)
+    if config.transport == "float32":
+        raise ScafflixError(
+            "transport is float32, and so are networks; use bfloat16, or leave it out."
+        )
     if isinstance(config.stepsize, str) or not 0 < config.stepsize < np.inf:
         raise ScafflixError(
             f"stepsize is {config.stepsize!r}; for a network it must be a number above 0."

@@ -33,7 +33,8 @@ from scafflix.simulate.bits import message_bits, warm_messages
 from scafflix.simulate.identity import identity_of
 from scafflix.simulate.objective import evaluate, models_at_once
 from scafflix.simulate.planning import participants
-from scafflix.simulate.recording import Outcome, Run
+from scafflix.simulate.recording import Outcome, Run, over_all
+from scafflix.simulate.watching import NOBODY, Watcher
 
 CHUNK_SECONDS = 1.0  # how long the compiled loop runs between two reports of progress
 LARGEST_CHUNK = 4096  # rounds
@@ -101,20 +102,24 @@ class Batch:
         report: Report | None,
         checkpoints: Checkpoints = NOWHERE,
         asked: Facts | None = None,
+        watcher: Watcher = NOBODY,
     ) -> list[Outcome]:
-        """Run all rounds, in chunks of about equal duration; their size changes no result."""
+        """Run all rounds, in chunks of about equal duration; their size changes no result. If
+        somebody wants to see each round, a chunk is one round."""
         bytes_per_round = 8 * len(self.runs) * self.problem.size
         capacity = max(1, min(rounds, LARGEST_CHUNK, LARGEST_TRACE // bytes_per_round))
+        capacity = capacity if watcher.idle else 1
         at_once = models_at_once(self.problem.losses, self.problem.n, self.problem.size)
         at_once = min(at_once, len(self.runs) * (1 + capacity))
         chunk = capacity if report is None else first_chunk(at_once, len(self.runs))
+        chunk = min(chunk, capacity)
         nothing = np.zeros((len(self.runs), 1), int)
         course = _Course(self._start())
         kept = checkpoints.folder is not None  # else nobody asks for digests of the data
         trail = checkpoints.trail({**(asked or {}), **self._identity()} if kept else {})
         trail.last(course.take)
         with trail:
-            while course.done < rounds:
+            while course.done < rounds and watcher.stop is None:
                 done = course.done
                 stop = min(rounds, done + chunk, trail.next_due(done))
                 began, compiled = time.perf_counter(), COMPILATIONS.seconds
@@ -145,10 +150,13 @@ class Batch:
                     compiling = COMPILATIONS.seconds - compiled
                     seconds = max(1e-6, time.perf_counter() - began - compiling)
                     chunk = int(np.clip((stop - done) * CHUNK_SECONDS / seconds, 1, capacity))
-                if trail.due(stop, last=stop == rounds):
+                if not watcher.idle:
+                    self._show(watcher, rounds, course)
+                if trail.due(stop, last=stop == rounds) or (kept and watcher.stop is not None):
                     trail.save(stop, *course.kept())
                 trail.pause()
-        trail.conclude()
+        if watcher.stop is None:
+            trail.conclude()
         seconds, compile_seconds = course.times()
         timing = {
             "seconds": seconds / len(self.runs),
@@ -168,6 +176,7 @@ class Batch:
                 message_bits=self.bits,
                 first_messages=self.first_messages,
                 timing=timing,
+                stopped=watcher.stop,
             )
             for k, optimum in enumerate(self.optima)
         ]
@@ -204,6 +213,19 @@ class Batch:
         steps = sum(int(columns[-1].sum()) for columns in course.columns)
         sent = len(self.runs) * active * (done + self.first_messages) * sum(self.bits)
         return Standing({"gap": max(0.0, float(gap.max()))}, sent, steps * active)
+
+    def _show(self, watcher: Watcher, rounds: int, course: _Course) -> None:
+        """The round that was made, of the one run that there is."""
+        scale = over_all(len(self.runs[0].person.active), self._whole.n)
+        last = (part[0, -1] for part in course.columns[-1])
+        values = {name: scale[name] * value for name, value in zip(COLUMNS, last, strict=False)}
+        done, bits = course.done, self._standing(course.done, np.zeros(1), course).bits
+        x = course.carry.server.x.tree
+
+        def model() -> NDArray[np.float64]:
+            return np.array(x)[0]
+
+        watcher.see(done, rounds, course.times()[0], bits, values, True, model)
 
     def _measure(
         self, models: NDArray[np.float64], first: int, at_once: int

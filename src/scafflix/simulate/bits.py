@@ -10,6 +10,7 @@ import numpy as np
 from scafflix.core.precision import in_float64
 from scafflix.core.vector import Vector
 from scafflix.methods.method import Client, Method, Turn
+from scafflix.methods.transport import Transport
 
 
 @in_float64
@@ -34,7 +35,8 @@ def message_bits(method: Method, template: Any, cohort: int) -> tuple[int, int]:
 
     compressor = method.compressor
     up = bits(message) if compressor is None else compressor.bits(message, cohort)
-    return up, bits(sent)
+    down = compressor.bits_of(sent) if isinstance(compressor, Transport) else bits(sent)
+    return up, down
 
 
 def remembers(method: Method) -> bool:

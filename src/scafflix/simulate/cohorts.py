@@ -36,10 +36,11 @@ from scafflix.simulate.loop import lyapunov
 from scafflix.simulate.objective import objective
 from scafflix.simulate.planning import participants
 from scafflix.simulate.prefetch import Ahead
-from scafflix.simulate.recording import Divergence
+from scafflix.simulate.recording import Divergence, over_all
 from scafflix.simulate.round import Asked, Cohort, Compiled, Played, Rounds
 from scafflix.simulate.schedule import Schedule, check_sampled, check_schedule
 from scafflix.simulate.tuning import Some, tuned
+from scafflix.simulate.watching import NOBODY, Watcher
 
 INIT_AT_ONCE = 2**24  # numbers of the states that are made together at the start
 BLOW_UP = 10.0  # times the loss of guessing, or of the start if that is larger: divergence
@@ -67,6 +68,7 @@ def train(
     optimum: Optimum | None = None,
     progress: Progress | None = None,
     trail: Trail | None = None,
+    watcher: Watcher = NOBODY,
 ) -> Trained:
     """Rounds of sampled clients. Where the FLIX optimum is known, each look measures the gap to
     it, the gradient and Psi; of a network, how good its models are on held-out examples.
@@ -74,7 +76,8 @@ def train(
     With a trail, goes on from the last checkpoint on it; of a run that had ended, the states of
     the clients are then gone, unless clients take home something of them.
     """
-    run = _Run(problem, person, method, start, schedule, optimum, trail or NOWHERE.trail({}))
+    trail = trail or NOWHERE.trail({})
+    run = _Run(problem, person, method, start, schedule, optimum, trail, watcher)
     return run.go(progress or (lambda *_: None))
 
 
@@ -111,10 +114,12 @@ class _Run:
         schedule: Schedule,
         optimum: Optimum | None,
         trail: Trail,
+        watcher: Watcher,
     ) -> None:
         check_schedule(schedule, person.alpha, problem.federation, problem.linear)
         check_batch(method.gradient, problem.federation, person.active)
         self.problem, self.person, self.schedule, self.trail = problem, person, schedule, trail
+        self.watcher = watcher
         self.optimum, self.start, self.dtype = optimum, start, problem.dtype
         # for the objective of a linear model, only those who take part
         self.those = participants(problem, person) if problem.linear else None
@@ -202,15 +207,18 @@ class _Run:
         stores = [store for store in (self.mixing, self.states) if store is not None]
         ahead = Ahead(stores, self.states)
         with self.trail, closing(ahead):
-            while not self._ended:
+            while not self._ended and self.watcher.stop is None:
                 self._round(ahead, limit)
                 report(self.done, schedule.rounds, self._standing())
-                if self.trail.due(self.done, last=self._ended):
+                if not self.watcher.idle and self.divergence is None:
+                    self._show(ahead)
+                stopped = self.watcher.stop is not None and self.trail.folder is not None
+                if self.trail.due(self.done, last=self._ended) or stopped:
                     ahead.settle()
                     self._save()
                 self.trail.pause()
             ahead.settle()
-        if self.method.mixes:
+        if self.method.mixes and self.watcher.stop is None:
             self.trail.conclude()  # the states, where they lie in a file, go too
         timing = dict(zip(("seconds", "compile_seconds"), self._times(), strict=True))
         steps = np.concatenate([np.zeros(1, int), self.steps[: self.done]])
@@ -237,6 +245,23 @@ class _Run:
             values |= {} if last is None else {words: last}
         steps = int(self.steps[: self.done].sum())
         return Standing(values, self.done * self.size * sum(self.bits), steps * self.size)
+
+    def _show(self, ahead: Ahead) -> None:
+        """The round that was made; one after which the run ends is looked at, as the last is."""
+        row, rounds = self.rows[-1], self.schedule.rounds
+        scale = over_all(len(self.active), self.problem.n)
+        values = {name: scale.get(name, 1) * value for name, value in row.items()}
+        values.pop("objective", None)  # that of the clients that take part
+        server, bits = self.server, self._standing().bits
+        looked = len(row) > 1
+
+        def model() -> Params:
+            return jax.tree.map(np.array, self.rounds.kept(server.x.tree))
+
+        self.watcher.see(self.done, rounds, self._times()[0], bits, values, looked, model)
+        if self.watcher.stop is not None and not looked:
+            ahead.settle()
+            row |= self._look()
 
     @property
     def _ended(self) -> bool:

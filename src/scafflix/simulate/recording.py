@@ -34,6 +34,7 @@ from scafflix.problems.problem import Problem
 from scafflix.record import COUNTED, Record
 from scafflix.simulate.taken_home import End, mixtures, models_of, named
 from scafflix.simulate.taking_part import PARTS, Look, gain_errors, worth
+from scafflix.simulate.watching import Stop
 
 KINDS = ("local", "global", "personal")
 KEEP = ("personal", "global", "none")
@@ -72,6 +73,7 @@ class Outcome(NamedTuple):
     # what a network's models made of the part looked at
     examined: Mapping[str, Examined] = MappingProxyType({})
     divergence: Divergence | None = None
+    stopped: Stop | None = None  # by a callback
 
 
 class Wanted(NamedTuple):
@@ -131,7 +133,7 @@ def record(problem: Problem, member: Run, outcome: Outcome, wanted: Wanted) -> R
             own = problem.torch.counted(models[kind], of_each=kind != "global")
             arrays |= {f"{COUNTED}/{kind}/{name}": array for name, array in own.items()}
     curves = {} if chosen is None else chosen.curves
-    asked = _asked(problem, member, outcome, metrics)
+    asked = {**_asked(problem, member, outcome, metrics), "part": wanted.part}
     return Record(
         asked, summary, metrics, clients, arrays, curves, problem.federation.preprocessing
     )
@@ -188,11 +190,17 @@ def _asked(problem: Problem, member: Run, outcome: Outcome, metrics: Columns) ->
     }
 
 
+def over_all(active: int, n: int) -> dict[str, float]:
+    """What turns a mean over the clients that take part into one over all."""
+    share = active / n
+    return {"objective_gap": share, "grad_norm_sq": share**2, "lyapunov": share}
+
+
 def _metrics(problem: Problem, member: Run, outcome: Outcome) -> Columns:
     """What was measured, over all clients; the bound where theory has one."""
     active, start = len(member.person.active), member.person.start
     share = active / problem.n
-    scale = {"objective_gap": share, "grad_norm_sq": share**2, "lyapunov": share}
+    scale = over_all(active, problem.n)
     measured = {name: scale.get(name, 1) * column for name, column in outcome.columns.items()}
     iterations = np.cumsum(outcome.local_steps)
     rounds = np.arange(len(iterations))
@@ -307,6 +315,7 @@ def _summary(
         "warmup_rounds": 0 if person.start is None else person.start.rounds,
         "iterations": int(metrics["iterations"][-1]),
         "diverged": outcome.divergence and outcome.divergence._asdict(),
+        "stopped": outcome.stopped and outcome.stopped.reason,
         **known,
         **outcome.timing,
         "metric": problem.network.metric,

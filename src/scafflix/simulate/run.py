@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 
 from scafflix.core.arguments import flag, instance, numbers, real_number, shown
+from scafflix.core.bars import watched
 from scafflix.core.checkpoint import NOWHERE, Checkpoints
 from scafflix.core.checks import (
     check_controls,
@@ -57,6 +58,7 @@ from scafflix.simulate.schedule import (
     check_unsampled,
     states_file,
 )
+from scafflix.simulate.watching import Callback, Watcher
 
 EPSILON = 1e-6  # the Psi for which rounds are predicted unless a target is given
 LONGEST_WAIT = 4  # times the shortest of the rounds that runs make side by side
@@ -71,7 +73,19 @@ def run(
     seed: int = 0,
     **options: Any,
 ) -> Record:
-    """One run; the options are those of `sweep`."""
+    """One run; the options are those of `sweep`.
+
+    >>> import scafflix as sx
+    >>> problem = sx.Problem(sx.data.synthetic(clients=3, seed=0), sx.models.logistic(), l2=0.1)
+    >>> person = sx.personalize(problem, alpha=0.5)
+    >>> def enough(moment):
+    ...     if moment.values["objective_gap"] < 1e-3:
+    ...         return sx.Stop("a gap of 1e-3 is enough")
+    >>> record = run(problem, person, sx.scafflix(sx.plan(problem, person)), rounds=99,
+    ...              on_round=enough)
+    >>> record.summary["stopped"], record.summary["rounds"] < 99
+    ('a gap of 1e-3 is enough', True)
+    """
     (made,) = sweep(problem, [Run(person, method, seed)], rounds=rounds, **options)
     return made
 
@@ -91,10 +105,12 @@ def sweep(
     part: str = "test",
     store: str = "auto",
     keep: str = "personal",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     checkpoints: Checkpoints = NOWHERE,
     delta: float | None = None,
     budget: float | None = None,
+    on_round: Callback | None = None,
+    on_evaluate: Callback | None = None,
 ) -> list[Record]:
     """Many runs of one problem. Gradients are those that a method was planned for.
 
@@ -110,7 +126,16 @@ def sweep(
 
     Runs of private methods (`sx.private`, `sx.gradients.private_gradient`) record the epsilon of
     every client at `delta`, and end before it exceeds `budget`.
+
+    `progress` is a function that is told how far the runs are, or True for a bar; in a Jupyter
+    notebook there is one unless it is False.
+
+    Of one run, `on_round` is called with a `Moment` after each round, `on_evaluate` after those in
+    which the models were looked at. If they return `sx.Stop(reason)`, the run ends there: its
+    record has the reason as `stopped`, and where checkpoints are kept, the same call without the
+    callback goes on. If one of them fails, the run ends too, and the error has its `record`.
     """
+    watcher = _watcher(on_round, on_evaluate, runs)
     check_problem(problem)
     runs = _checked(runs)
     rounds = check_rounds(rounds)
@@ -121,8 +146,6 @@ def sweep(
     check_part(part)
     check_store(store)
     check_keep(keep, problem)
-    if progress is not None and not callable(progress):
-        raise ScafflixError(f"progress is {shown(progress)}; give a function, or None.")
     instance("checkpoints", checkpoints, Checkpoints, "a checkpoint.Checkpoints")
     for member in runs:
         check_method(problem, member.person, member.method)
@@ -138,8 +161,6 @@ def sweep(
             "The budget ends these runs after different numbers of rounds; run them one by one."
         )
     most, rounds = rounds, within[0] if within else rounds
-    if len(runs) == 1 and accounts[0] is not None:
-        progress = progress and told(progress, accounts[0])
     asked = {"rounds": rounds, "epsilon": epsilon, "scores": scores, "part": part}
     wanted = Wanted(epsilon or EPSILON, scores, part, keep)
     sampled = cohort is not None and any(cohort != len(one.person.active) for one in runs)
@@ -149,43 +170,65 @@ def sweep(
             check_stepsizes(problem, member, strict)
     else:
         _check_network(start, epsilon, strict)
-    if problem.linear and not sampled:
+    schedule = Schedule(
+        rounds=rounds,
+        cohort=cohort,
+        every=(1 if problem.linear else 10) if every is None else every,
+        part=part,
+    )
+    together = problem.linear and not sampled
+    if together:
         check_unsampled(every, store)
-        x0 = start_point(start, problem)
-        outcomes = _side_by_side(problem, runs, rounds, x0, controls, progress, checkpoints, asked)
     else:
         for member in runs:
             check_sampled(member.method.gradient, h0)
-        schedule = Schedule(
-            rounds=rounds,
-            cohort=cohort,
-            every=(1 if problem.linear else 10) if every is None else every,
-            part=part,
-        )
-        for member in runs:
             check_schedule(schedule, member.person.alpha, problem.federation, problem.linear)
-        outcomes = [
-            _rounds(
-                problem,
-                member,
-                replace(schedule, seed=member.seed),
-                start_point(start, problem) if problem.linear else None,
-                store,
-                progress and part_of(progress, number, len(runs)),
-                checkpoints.within(f"group-{number}"),
-                asked,
+    with watched(progress) as report:
+        if len(runs) == 1 and accounts[0] is not None:
+            report = report and told(report, accounts[0])
+        if together:
+            x0 = start_point(start, problem)
+            outcomes = _side_by_side(
+                problem, runs, rounds, x0, controls, report, checkpoints, asked, watcher
             )
-            for number, member in enumerate(runs)
-        ]
+        else:
+            outcomes = [
+                _rounds(
+                    problem,
+                    member,
+                    replace(schedule, seed=member.seed),
+                    start_point(start, problem) if problem.linear else None,
+                    store,
+                    report and part_of(report, number, len(runs)),
+                    checkpoints.within(f"group-{number}"),
+                    asked,
+                    watcher,
+                )
+                for number, member in enumerate(runs)
+            ]
     with precision(problem.linear):
-        made = [
+        records = [
             record(problem, member, outcome, wanted)
             for member, outcome in zip(runs, outcomes, strict=True)
         ]
-    return [
+    records = [
         one if account is None else with_privacy(one, account, limit, most)
-        for one, account in zip(made, accounts, strict=True)
+        for one, account in zip(records, accounts, strict=True)
     ]
+    watcher.conclude(records)
+    return records
+
+
+def _watcher(
+    on_round: Callback | None, on_evaluate: Callback | None, runs: Sequence[Run]
+) -> Watcher:
+    """Who calls the callbacks of the one run that there is."""
+    watcher = Watcher(on_round, on_evaluate)
+    if not watcher.idle and len(runs) != 1:
+        raise ScafflixError(
+            f"on_round and on_evaluate follow one run, and here are {len(runs)}; use sx.run."
+        )
+    return watcher
 
 
 def _check_network(start: object, epsilon: float | None, strict: bool) -> None:
@@ -211,6 +254,7 @@ def _side_by_side(
     progress: Progress | None,
     checkpoints: Checkpoints,
     asked: Facts,
+    watcher: Watcher,
 ) -> list[Outcome]:
     """All clients in every round of a linear model, many runs in one program."""
     groups, solved = _groups(runs), _solve(problem, runs)
@@ -221,7 +265,8 @@ def _side_by_side(
             report = progress and partial(_part, progress, number * rounds, len(groups) * rounds)
             solutions = [solved[index] for index in indices]
             batch = Batch(problem, members, solutions, x0, h0)
-            made = batch.outcomes(rounds, report, checkpoints.within(f"group-{number}"), asked)
+            place = checkpoints.within(f"group-{number}")
+            made = batch.outcomes(rounds, report, place, asked, watcher)
         else:
             made = [_nobody(problem, x0)] * len(members)
         outcomes |= dict(zip(indices, made, strict=True))
@@ -237,6 +282,7 @@ def _rounds(
     progress: Progress | None,
     checkpoints: Checkpoints,
     asked: Facts,
+    watcher: Watcher,
 ) -> Outcome:
     """Some of the clients in every round, or a network."""
     person, method = member.person, member.method
@@ -265,6 +311,7 @@ def _rounds(
             optimum,
             progress,
             checkpoints.trail(identity),
+            watcher,
         )
         size = len(person.active) if schedule.cohort is None else schedule.cohort
         return Outcome(
@@ -280,6 +327,7 @@ def _rounds(
             timing=trained.timing,
             examined=trained.examined,
             divergence=trained.divergence,
+            stopped=watcher.stop,
         )
 
 
