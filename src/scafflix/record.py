@@ -39,12 +39,14 @@ from scafflix.data.preprocessing import Preprocessing, from_dict
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from torch import nn
 
     from scafflix.prediction import Predictor
 
 Columns = Mapping[str, NDArray[Any]]
 CURVES, PREPROCESSING = "curves.safetensors", "preprocessing.json"
 KINDS = ("personal", "local", "global")  # of models
+COUNTED = "counted"  # before the kind: what batch norms counted of each client's examples
 COUNTS = ("round", "iterations", "local_steps")  # 0 at the start
 
 
@@ -56,7 +58,8 @@ class Record(Shown):
     summary: Mapping[str, Any]
     metrics: Columns
     clients: Columns
-    # global [*shape]; local and personal [clients, *shape]; of a network one for each array
+    # global [*shape]; local and personal [clients, *shape]; of a network one for each array;
+    # what batch norms of a PyTorch module counted at each of them, [clients, *shape]
     models: Columns
     # where alpha was chosen: the alphas, and at them each client's own curve, its standard error,
     # and the curve it went by
@@ -67,12 +70,15 @@ class Record(Shown):
         """The model that a client takes home: alpha_i x + (1 - alpha_i) x_i*.
 
         An array for a linear model; for a network a dict of them by name, such as `conv1/weight`.
+        Of a PyTorch module they have the names of its state_dict: what was trained, and what batch
+        norms counted of the client's training examples. What is frozen is as your file makes it.
         """
         return self.model(client)
 
     def model(self, client: str | None, kind: str = "personal") -> Any:
         """The `personal` or the `local` model of a client, or the `global` one of all."""
         place: Any = ()
+        mine: Any = ()
         if choice("model", kind, KINDS) != "global" or client is not None:
             known = _listed(self.clients["client"].tolist())
             instance("client", client, str, f"the id of a client ({known})")
@@ -81,7 +87,8 @@ class Record(Shown):
                 raise ScafflixError(
                     f"There is no client {client!r} in this record; its clients are {known}."
                 )
-            place = () if kind == "global" else found[0]
+            mine = found[0]
+            place = () if kind == "global" else mine
         if kind in self.models:
             return self.models[kind][place]
         tree = {
@@ -97,38 +104,61 @@ class Record(Shown):
         if not tree:
             keep = "global" if kind == "global" else "personal"
             raise ScafflixError(f"This record keeps no {kind} models; run with keep {keep}.")
+        if client is not None:
+            before = f"{COUNTED}/{kind}/"
+            own = [name for name in self.models if name.startswith(before)]
+            tree |= {n.removeprefix(before): self.models[n][mine] for n in own}
         return tree
 
-    def predictor(self, client: str | None = None, model: str = "personal") -> Predictor:
+    def module(self, client: str | None, make: Any = None, *, model: str = "personal") -> nn.Module:
+        """Your PyTorch module with the arrays of a model, in evaluation mode.
+
+        `make` is its class, a function that makes it, or what `from_torch` returned; without it,
+        the module that FILE.py:NAME of the run names. It must be as it was in the run.
+        """
+        from scafflix.problems.restoring import restored
+
+        found = self._predictor(client, model, make)
+        if found.own is None:
+            raise ScafflixError(f"The model {found.model} is no PyTorch module.")
+        return restored(found.own.network, found.weights, found.own.about).module.eval()
+
+    def predictor(
+        self, client: str | None = None, model: str = "personal", module: Any = None
+    ) -> Predictor:
         """What answers for a client: its model with all that it takes to use it."""
         from scafflix.prediction import check_answers  # with JAX, which few need
 
-        found = self._predictor(client, model)
-        check_answers(found.model, found.classes)
+        found = self._predictor(client, model, module)
+        check_answers(found)
         return found
 
-    def _predictor(self, client: str | None, model: str) -> Predictor:
+    def _predictor(self, client: str | None, model: str, module: Any = None) -> Predictor:
         """The same, also for models that cannot answer."""
-        from scafflix.prediction import Predictor
+        from scafflix.prediction import Predictor, own_module
 
         name, classes = self.config["model"], tuple(self.summary.get("classes", ()))
         kind = self.summary.get("label_kind", "text")
-        return Predictor(name, self.model(client, model), classes, kind, self.preprocessing)
+        own = own_module(name, self.summary.get("module"), module)
+        return Predictor(name, self.model(client, model), classes, kind, self.preprocessing, own)
 
-    def predict(self, client: str | None, table: Any, *, model: str = "personal") -> NDArray[Any]:
+    def predict(
+        self, client: str | None, table: Any, *, model: str = "personal", module: Any = None
+    ) -> NDArray[Any]:
         """The class, or the number, that a client's model says for each row.
 
         `table` has the columns of the training table: a path, a pandas frame or an Arrow table; of
         a run without a table it is an array of examples. `model` is `personal`, `local` or
-        `global`.
+        `global`. `module` is the class of your PyTorch module, where the run does not name its
+        file. With a loss of your own, the answers are what the module returns.
         """
-        return self.predictor(client, model)(table).values
+        return self.predictor(client, model, module)(table).values
 
     def predict_proba(
-        self, client: str | None, table: Any, *, model: str = "personal"
+        self, client: str | None, table: Any, *, model: str = "personal", module: Any = None
     ) -> NDArray[np.float64]:
         """How probable each class is, `[rows, classes]`, in the order of `summary["classes"]`."""
-        found = self.predictor(client, model)(table).probabilities
+        found = self.predictor(client, model, module)(table).probabilities
         if found is None:
             raise ScafflixError(
                 "The run's model answers with numbers, which have no probabilities."
@@ -150,6 +180,7 @@ class Record(Shown):
         format: str,
         *,
         model: str = "personal",
+        module: Any = None,
         check: Any = None,
         force: bool = False,
     ) -> float | None:
@@ -163,7 +194,8 @@ class Record(Shown):
         from scafflix.export.writing import write
 
         path, force = path_of("file", file), flag("force", force)
-        return write(self._predictor(client, model), path, format, check=check, force=force)
+        found = self._predictor(client, model, module)
+        return write(found, path, format, check=check, force=force)
 
     def rounds_to(self, gap: float) -> int | None:
         """The first round whose objective gap is at most `gap`."""

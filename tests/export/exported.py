@@ -9,8 +9,9 @@ import jax
 import numpy as np
 import pandas as pd
 
+from scafflix.core.vector import names_of
 from scafflix.data.preprocessing import Column, Preprocessing
-from scafflix.models import cnn, dense
+from scafflix.models import cnn, dense, lstm
 from scafflix.prediction import Predictor
 
 COLUMNS = (
@@ -82,3 +83,11 @@ def of_images() -> Predictor:
     """The convolutional network."""
     weights = flat(cnn(4).init(jax.random.key(1)))
     return Predictor("cnn:classes=4", weights, ("0", "1", "2", "3"), "integer", None)
+
+
+def of_texts() -> Predictor:
+    """The LSTM, with more layers than it usually has."""
+    params = lstm(symbols=7, embedding=3, units=5, layers=3).init(jax.random.key(2))
+    leaves = zip(names_of(params), jax.tree.leaves(params), strict=True)
+    weights = {name: np.asarray(array) + np.float32(0.1) for name, array in leaves}
+    return Predictor("lstm:symbols=7,embedding=3,units=5,layers=3", weights, (), "integer", None)

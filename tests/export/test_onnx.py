@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exported import FRAME, TABLE_MODELS, of_arrays, of_images, of_table
+from exported import FRAME, TABLE_MODELS, of_arrays, of_images, of_table, of_texts
 
 from scafflix.data.preprocessing import Column
 from scafflix.export.made_up import made_up_rows
@@ -67,6 +67,13 @@ def test_images_get_the_same_answers() -> None:
     rows = made_up_rows(predictor)
     found = onnx_answers(onnx_content(predictor), predictor, rows)
     np.testing.assert_allclose(found, predictor(rows).probabilities, rtol=1e-3, atol=1e-6)
+
+
+def test_texts_get_the_same_logits() -> None:
+    predictor = of_texts()
+    rows = made_up_rows(predictor)
+    found = onnx_answers(onnx_content(predictor), predictor, rows)
+    np.testing.assert_allclose(found, predictor(rows).values, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

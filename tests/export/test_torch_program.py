@@ -8,7 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from exported import FRAME, MADE, of_arrays, of_images, of_table
+from exported import FRAME, MADE, of_arrays, of_images, of_table, of_texts
 
 from scafflix.export.made_up import made_up_rows
 from scafflix.export.torch_program import torch_answers, torch_content
@@ -47,3 +47,10 @@ def test_images_get_the_same_answers() -> None:
     rows = made_up_rows(predictor)
     found = torch_answers(torch_content(predictor), predictor, rows)
     np.testing.assert_allclose(found, predictor(rows).probabilities, rtol=1e-3, atol=1e-6)
+
+
+def test_texts_get_the_same_logits() -> None:
+    predictor = of_texts()
+    rows = made_up_rows(predictor)
+    found = torch_answers(torch_content(predictor), predictor, rows)
+    np.testing.assert_allclose(found, predictor(rows).values, rtol=1e-4, atol=1e-5)

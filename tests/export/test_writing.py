@@ -18,7 +18,7 @@ from scafflix.export.writing import write
 @pytest.mark.parametrize(
     ("model", "format", "says"),
     [
-        ("lstm:units=8", "onnx", "The model lstm cannot be written as onnx; choose safetensors."),
+        ("lstm", "table", "The model lstm cannot be written as table; choose onnx or safetensors"),
         ("cnn", "sklearn-json", "choose onnx or safetensors or torch"),
         ("dense", "table", "choose onnx or sklearn-json or safetensors or torch"),
         ("my model", "torch", "The model my model cannot be written as torch"),

@@ -23,6 +23,7 @@ from scafflix.core.checkpoint import Checkpoints, Often
 from scafflix.gradients import Exact, Minibatch
 from scafflix.problems.curvature import curvatures
 from scafflix.problems.evaluation import evaluate
+from scafflix.problems.modules import _bins
 from torch_pairs import pair, stars
 
 FEATURES, CLASSES = miniature.FEATURES, miniature.CLASSES
@@ -260,6 +261,11 @@ class Failing(nn.Linear):
         return super().forward(x[:, :2])
 
 
+class Logarithm(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(0 * x)
+
+
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "arguments": (Two, r"test_torch_modules.py, line \d+: Two needs the arguments width; name"),
     "no logits": (lambda: Pairs(FEATURES, CLASSES), r"line \d+: forward returns a tuple for 4 ex"),
@@ -267,12 +273,19 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
         lambda: nn.Sequential(nn.Linear(FEATURES, 1), nn.Flatten(0)),
         r"forward returns the shape \(4,\) .*; it must return logits",
     ),
-    "few classes": (lambda: nn.Linear(FEATURES, 2), "has 2 classes, but a label is 2"),
+    "few classes": (
+        lambda: nn.Linear(FEATURES, 2),
+        r"line \d+: The network .* has 2 classes, but a label is 2",
+    ),
     "a count": (Counting, r"line \d+: The buffer seen changes while the module trains, and it is"),
     "an error": (
         lambda: Failing(FEATURES, CLASSES),
         rf"test_torch_modules.py, line \d+: The module or its loss fails on inputs of "
         rf"torch.float32 and shape \(4, {FEATURES}\)",
+    ),
+    "no numbers": (
+        lambda: nn.Sequential(nn.Linear(FEATURES, CLASSES), Logarithm()),
+        "forward returns NaN or infinity for the first 4 examples, before any training",
     ),
     "no module": (lambda: 3, r"line \d+: The function for the module returns a int"),
 }
@@ -284,6 +297,13 @@ def test_what_cannot_be_simulated_is_one_sentence_with_file_and_line(case: str) 
     with pytest.raises(sx.ScafflixError, match=sentence) as refused:
         problem(make)
     assert "\n" not in str(refused.value)
+
+
+def test_a_run_that_diverges_is_scored_to_its_end() -> None:
+    record = run(problem(plain, loss=lambda outputs, labels: -(outputs**8).sum()), rounds=4)
+    assert record.summary["diverged"] is not None
+    for outputs in (torch.full((3, CLASSES), np.nan), torch.full((3, CLASSES), np.inf)):
+        assert np.isfinite(_bins(outputs, torch.zeros(3, dtype=torch.long))).all()
 
 
 def test_an_instance_is_no_function_that_makes_modules() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,6 +33,10 @@ def adapt(
         str | None, typer.Option(help="Label column of a table (default: that of the run).")
     ] = None,
     test: Annotated[float, typer.Option(help="Share of the examples held out for testing.")] = 0.0,
+    validation: Annotated[
+        float | None,
+        typer.Option(help="The same for validation, of a network (default: 0.2)."),
+    ] = None,
     data_seed: Annotated[int, typer.Option(help="Seed of the held-out part.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write to.")] = None,
     force: Annotated[
@@ -41,7 +45,8 @@ def adapt(
 ) -> None:
     """Give clients that took no part in a run their models: their own, mixed with its global one.
 
-    Nobody else trains. alpha is chosen by leave-one-out and by what the run's clients told.
+    Nobody else trains. alpha is chosen by leave-one-out, or for a network by validation examples,
+    and by what the run's clients told.
     """
     if not data:
         raise ScafflixError("data is missing; give the newcomers' examples.")
@@ -55,7 +60,8 @@ def adapt(
     check_new_folder(folder, force=force)
     prepare()
     found = Record.load(run)
-    made = adapting.adapt(found, data, split=split, label=label, test=test, seed=data_seed)
+    parts: dict[str, Any] = {"test": test, "validation": validation}
+    made = adapting.adapt(found, data, split=split, label=label, seed=data_seed, **parts)
     made.save(folder, force=force)
     columns = {name: title for name, title in SHOWN.items() if name in made.clients}
     rows = zip(*(made.clients[name].tolist() for name in columns), strict=True)

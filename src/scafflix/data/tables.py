@@ -78,6 +78,7 @@ def load_as(
     split: str | None = None,
     label: str | None = None,
     test: float = 0.0,
+    validation: float = 0.0,
     seed: int = 0,
 ) -> Federation:
     """Other rows, prepared as those that ``made`` was made for.
@@ -85,12 +86,14 @@ def load_as(
     Without ``split``, a file is one client, named after it, and a folder has one for each file.
     """
     check_fraction("test", test)
+    check_fraction("validation", validation)
     origin = resolve(source)
-    wanted = Preparation(test, seed=seed)
+    wanted = Preparation(test, validation, seed=seed)
     with naming(origin):
         if not made.columns:
             alone = None if split is not None else 1
-            return scale_as(load(source, clients=alone, split=split, test=test, seed=seed), made)
+            parts: dict[str, Any] = {"test": test, "validation": validation}
+            return scale_as(load(source, clients=alone, split=split, seed=seed, **parts), made)
         if origin.kind != "table":
             raise ScafflixError(f"The run was made from a table, and {origin} is none.")
         assert origin.path is not None

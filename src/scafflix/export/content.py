@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from scafflix.prediction import Predictor
 
 FORMAT = 1  # of what `facts` returns
+OWN = "PyTorch module"  # a user's, of any name
 WEIGHT = "weight"  # the name of the only array of a linear model
 
 Weights = Mapping[str, NDArray[Any]]
@@ -61,13 +62,9 @@ def layers(weights: Weights, intercept: bool) -> list[Layer]:
     return found
 
 
-def family(model: str) -> str:
-    """The name of a model without its options.
-
-    >>> family("cnn:classes=10")
-    'cnn'
-    """
-    return model.partition(":")[0]
+def family(predictor: Predictor) -> str:
+    """Which kind of model it is: its name without options, or that it is a user's own module."""
+    return OWN if predictor.own is not None else predictor.model.partition(":")[0]
 
 
 def feature_names(predictor: Predictor) -> tuple[str, ...]:

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.random import Generator
 
 from scafflix.data.preprocessing import Column, Preprocessing
+from scafflix.data.text import LENGTH
 from scafflix.data.values import MILLISECONDS
-from scafflix.export.content import family, feature_names
+from scafflix.export.content import family, feature_names, named_weights
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +26,15 @@ def made_up_rows(predictor: Predictor) -> Any:
     made, random = predictor.preprocessing, np.random.default_rng(0)
     if made is not None and made.columns:
         return made_up_table(made)
-    if family(predictor.model) == "cnn":
+    if predictor.own is not None:
+        from scafflix.problems.restoring import made_up_inputs
+
+        drawn = made_up_inputs(predictor.own.about["inputs"], 4)
+        return drawn if made is None else made.shift + made.divisor * drawn[:, : len(made.shift)]
+    if family(predictor) == "lstm":
+        symbols = len(named_weights(predictor)["embedding"])
+        return random.integers(0, symbols, (4, LENGTH), np.uint8)
+    if family(predictor) == "cnn":
         from scafflix.models.cnn import SIDE  # who reads a table back does without JAX
 
         return random.integers(0, 256, (4, SIDE, SIDE), np.uint8)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from scafflix.core.extras import library
 from scafflix.data.tabular import columns_for
-from scafflix.export.content import facts, family, feature_names, layers, named_weights
+from scafflix.export.content import OWN, facts, family, feature_names, layers, named_weights
 from scafflix.export.onnx_columns import features_of, scaled
 from scafflix.export.onnx_graph import Graph
 from scafflix.models.cnn import SIDE
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from scafflix.prediction import Predictor
 
 LABEL, PROBABILITIES, VALUE = "label", "probabilities", "value"  # outputs
+GATES_OF = ("inputs", "states", "bias")  # the arrays of a layer of the LSTM
 WORDS = "A model of scafflix: from columns to answers. Every input says what it takes."
 
 
@@ -26,11 +27,15 @@ def onnx_content(predictor: Predictor) -> bytes:
     """The bytes of the file: an input for every column, or one for rows of numbers or images."""
     made = predictor.preprocessing
     table = made is not None and made.columns
-    single = "images" if family(predictor.model) == "cnn" else "features"
+    single = {"cnn": "images", "lstm": "codes", OWN: "examples"}.get(family(predictor), "features")
     inputs = [column.name for column in made.columns] if made and table else [single]
     graph = Graph(inputs, (LABEL, PROBABILITIES) if predictor.classes else (VALUE,))
-    if family(predictor.model) == "cnn":
+    if predictor.own is not None:
+        outputs = _own(graph, predictor)
+    elif family(predictor) == "cnn":
         outputs = _convolutions(graph, named_weights(predictor))
+    elif family(predictor) == "lstm":
+        outputs = _recurrent(graph, named_weights(predictor))
     else:
         outputs = _layers(graph, predictor, _inputs(graph, predictor))
     _answers(graph, predictor, outputs)
@@ -52,8 +57,12 @@ def onnx_answers(content: bytes, predictor: Predictor, given: Any) -> NDArray[An
             arrays.append(np.where(one.missing, "" if text else np.nan, one.values)[:, None])
     else:
         arrays = [np.asarray(given)]
+        if predictor.own is not None and made is None:
+            arrays = [arrays[0].astype(np.float32)]
     feed = dict(zip([one.name for one in session.get_inputs()], arrays, strict=True))
-    return np.asarray(session.run(None, feed)[-1])
+    said: NDArray[Any] = np.asarray(session.run(None, feed)[-1])
+    alone = predictor.own is not None and said.ndim == 2 and said.shape[1] == 1
+    return said[:, 0] if alone else said
 
 
 def _inputs(graph: Graph, predictor: Predictor) -> str:
@@ -95,8 +104,64 @@ def _convolutions(graph: Graph, weights: dict[str, NDArray[Any]]) -> str:
     return values
 
 
+def _recurrent(graph: Graph, weights: dict[str, NDArray[Any]]) -> str:
+    """The logits of the LSTM at every place."""
+    codes = graph.input("u", ["rows", "length"], "codes of characters")
+    places = graph.add("Transpose", graph.cast(codes, "INT64"), perm=[1, 0])
+    values = graph.add("Gather", weights["embedding"], places)  # [length, rows, ...]
+    for number in range(sum(name.endswith("/states") for name in weights)):
+        inputs, states, bias = (weights[f"layers/{number}/{k}"] for k in GATES_OF)
+        units = len(states)
+        # ONNX has the output gate second, we have it last
+        turned = [
+            np.concatenate([np.split(array, 4, axis=-1)[k] for k in (0, 3, 1, 2)], axis=-1)
+            for array in (inputs, states, bias)
+        ]
+        both = np.concatenate([turned[2], np.zeros_like(bias)])
+        given = (turned[0].T[None], turned[1].T[None], both[None])
+        values = graph.add("LSTM", values, *given, hidden_size=units)  # [length, 1, rows, units]
+        values = graph.add("Squeeze", values, np.array([1]))
+    values = graph.add("MatMul", values, weights["output/weight"])
+    logits = graph.add("Add", values, weights["output/bias"])
+    return graph.add("Transpose", logits, perm=[1, 0, 2])
+
+
+def _own(graph: Graph, predictor: Predictor) -> str:
+    """What a user's own module makes of scaled features, or of examples as they are."""
+    from scafflix.export.onnx_module import module_in_onnx  # with PyTorch
+
+    assert predictor.own is not None
+    made, shape = predictor.preprocessing, list(predictor.own.about["inputs"]["shape"])
+    if made is None:
+        values = graph.input("e", ["rows", *shape], "examples as the module takes them")
+    elif made.columns:
+        values = features_of(graph, made)
+    else:
+        given = graph.input("f", ["rows", len(made.shift)], "features as the run was given them")
+        values = scaled(graph, given, made)
+    if made is not None and made.intercept:
+        one = graph.add("Gather", values, np.array([0]), axis=1)
+        values = graph.add(
+            "Concat", values, graph.add("Add", graph.add("Mul", one, 0.0), 1.0), axis=1
+        )
+    outputs = graph.include(module_in_onnx(predictor), graph.cast(values, "FLOAT"))
+    if not predictor.classes:
+        return outputs
+    ends = np.array([len(predictor.classes)])
+    return graph.add("Slice", outputs, np.array([0]), ends, np.array([1]))
+
+
 def _answers(graph: Graph, predictor: Predictor, outputs: str) -> None:
     """From outputs `[rows, ...]` to what a user asks for."""
+    if family(predictor) == "lstm":
+        logits = graph.cast(outputs, "DOUBLE")
+        graph.output(
+            logits, "f", ["rows", "length", "codes"], "logits of the character that follows"
+        )
+        return
+    if predictor.own is not None and not predictor.classes:
+        graph.output(graph.cast(outputs, "DOUBLE"), "f", None, "what the module returns")
+        return
     if not predictor.classes:
         value = graph.add("Squeeze", outputs, np.array([1]))
         graph.output(value, "f", ["rows"], "the number that the model says")

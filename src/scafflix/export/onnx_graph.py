@@ -12,7 +12,15 @@ from scafflix.core.extras import library
 
 OPSET, IR = 19, 9  # the first that compare texts; onnxruntime has them since 1.16
 
-TYPES = {"f": "DOUBLE", "U": "STRING", "O": "STRING", "b": "BOOL", "i": "INT64", "u": "UINT8"}
+TYPES = {
+    "e": "FLOAT",
+    "f": "DOUBLE",
+    "U": "STRING",
+    "O": "STRING",
+    "b": "BOOL",
+    "i": "INT64",
+    "u": "UINT8",
+}
 
 
 class Graph:
@@ -55,7 +63,16 @@ class Graph:
         """The value as `DOUBLE`, `FLOAT` or `INT64`."""
         return self.add("Cast", value, to=getattr(self._onnx.TensorProto, kind))
 
-    def output(self, value: str, kind: str, shape: list[str | int], words: str) -> None:
+    def include(self, model: Any, value: str) -> str:
+        """The only output of another model, whose only input is this value."""
+        inner = self._onnx.compose.add_prefix(model, "module ").graph
+        self._taken |= {name for node in inner.node for name in (*node.output, node.name)}
+        self._nodes.append(self._onnx.helper.make_node("Identity", [value], [inner.input[0].name]))
+        self._nodes.extend(inner.node)
+        self._constants.extend(inner.initializer)
+        return str(inner.output[0].name)
+
+    def output(self, value: str, kind: str, shape: list[str | int] | None, words: str) -> None:
         """Let a value be the next output."""
         name = self._free_outputs[len(self.outputs)]
         self._nodes.append(self._onnx.helper.make_node("Identity", [value], [name], name=name))
@@ -85,7 +102,7 @@ class Graph:
         self._onnx.checker.check_model(model, full_check=True)
         return bytes(model.SerializeToString())
 
-    def _info(self, name: str, kind: str, shape: list[str | int], words: str) -> Any:
+    def _info(self, name: str, kind: str, shape: list[str | int] | None, words: str) -> Any:
         helper, proto = self._onnx.helper, self._onnx.TensorProto
         made = helper.make_tensor_value_info(name, getattr(proto, TYPES[kind]), shape)
         made.doc_string = words

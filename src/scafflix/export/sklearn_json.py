@@ -18,7 +18,7 @@ from scafflix.core.errors import ScafflixError
 from scafflix.core.extras import library
 from scafflix.data.preprocessing import Preprocessing, from_dict
 from scafflix.data.tabular import table_for
-from scafflix.export.content import FORMAT, Layer, facts, family, layers, named_weights
+from scafflix.export.content import FORMAT, Layer, facts, layers, named_weights
 from scafflix.export.sklearn_columns import column_encoder
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _scaler(made: Preprocessing) -> Any:
 def _model(name: str, found: list[Layer], classes: NDArray[Any]) -> Any:
     from sklearn.linear_model import LinearRegression, LogisticRegression
 
-    if family(name) == "dense":
+    if name.partition(":")[0] == "dense":
         return _perceptron(found, classes)
     (matrix, bias), *_ = _decisive(found) if len(classes) else found
     model = LogisticRegression() if len(classes) else LinearRegression()

@@ -13,13 +13,13 @@ from scafflix.core import durable
 from scafflix.core.arguments import choice
 from scafflix.core.errors import ScafflixError
 from scafflix.export.coefficients import table_content
-from scafflix.export.content import family
+from scafflix.export.content import OWN, family
 from scafflix.export.made_up import made_up_rows
 from scafflix.export.onnx_file import onnx_answers, onnx_content
 from scafflix.export.safetensors_file import safetensors_content
 from scafflix.export.sklearn_json import sklearn_answers, sklearn_content
 from scafflix.export.torch_program import torch_answers, torch_content
-from scafflix.models import MODELS, is_network
+from scafflix.models import MODELS
 
 if TYPE_CHECKING:
     from scafflix.prediction import Predictor
@@ -34,10 +34,10 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "onnx": Format(onnx_content, onnx_answers, (*MODELS, "dense", "cnn")),
+    "onnx": Format(onnx_content, onnx_answers, (*MODELS, "dense", "cnn", "lstm", OWN)),
     "sklearn-json": Format(sklearn_content, sklearn_answers, (*MODELS, "dense")),
     "safetensors": Format(safetensors_content),
-    "torch": Format(torch_content, torch_answers, (*MODELS, "dense", "cnn")),
+    "torch": Format(torch_content, torch_answers, (*MODELS, "dense", "cnn", "lstm", OWN)),
     "table": Format(table_content, models=tuple(MODELS)),
 }
 TOLERANCE, OF_NETWORKS = 1e-8, 1e-4  # these compute in float32
@@ -49,26 +49,32 @@ def write(
     """Write the file whole or not at all. With rows to check, the largest difference between what
     the file and what the model says of them; refused if it is no rounding.
 
-    ONNX is always checked, on made-up rows if there are no others, where onnxruntime is installed.
+    ONNX, where onnxruntime is installed, and programs of your own modules are always checked, on
+    made-up rows if there are no others.
     """
     made = FORMATS[choice("format", format, tuple(FORMATS))]
     durable.check_new(path, force=force)
     _check_use(predictor, format, made, check)
     content = made.content(predictor)
-    if format == "onnx" and check is None and find_spec("onnxruntime") is not None:
+    if check is None and _can_be_tried(predictor, format):
         difference(predictor, made, content, made_up_rows(predictor))
     found = None if check is None else difference(predictor, made, content, check)
     durable.put(path, [content])
     return found
 
 
+def _can_be_tried(predictor: Predictor, format: str) -> bool:
+    if format == "torch":
+        return predictor.own is not None
+    return format == "onnx" and find_spec("onnxruntime") is not None
+
+
 def _check_use(predictor: Predictor, format: str, made: Format, check: Any) -> None:
-    model = family(predictor.model)
+    model = family(predictor)
     if made.models is not None and model not in made.models:
         able = [name for name, one in FORMATS.items() if not one.models or model in one.models]
-        raise ScafflixError(
-            f"The model {model} cannot be written as {format}; choose {' or '.join(able)}."
-        )
+        shown = f"The {model} {predictor.model}" if model == OWN else f"The model {model}"
+        raise ScafflixError(f"{shown} cannot be written as {format}; choose {' or '.join(able)}.")
     if check is not None and made.answers is None:
         able = [name for name, one in FORMATS.items() if one.answers is not None]
         raise ScafflixError(
@@ -83,7 +89,8 @@ def difference(predictor: Predictor, made: Format, content: bytes, rows: Any) ->
     ours = predictor(rows)
     expected = ours.values if ours.probabilities is None else ours.probabilities
     found = float(np.abs(made.answers(content, predictor, rows) - expected).max(initial=0))
-    allowed = OF_NETWORKS if is_network(predictor.model) else TOLERANCE
+    exact = predictor.model in MODELS and predictor.own is None
+    allowed = TOLERANCE if exact else OF_NETWORKS
     if not found <= allowed * (1 + np.abs(expected).max(initial=0)):
         raise ScafflixError(
             f"The file's answers differ from the model's by up to {found:.2g}, more than rounding, "

@@ -68,6 +68,17 @@ class Module:
             if id(value) not in changing
         }
 
+    def counted(self) -> dict[str, NDArray[Any]]:
+        """What batch norms have counted, by its name in the state_dict."""
+        counting = {id(buffer) for norm in self.norms for buffer in norm.buffers()}
+        named = self.module.named_buffers(remove_duplicate=False)
+        return {n: buffer.cpu().numpy().copy() for n, buffer in named if id(buffer) in counting}
+
+    def tree(self, model: Mapping[str, Any]) -> OrderedDict[str, Tensor]:
+        """The arrays of a model as a point of tensors of its own."""
+        made = (torch.tensor(np.asarray(model[n]), device=self.device) for n in self.trained)
+        return OrderedDict(zip(self.trained, made, strict=True))
+
     def put(self, tree: Tree) -> None:
         """Take these tensors for parameters, as they are."""
         for parameter, leaf in zip(self._leaves, tree.values(), strict=True):
@@ -228,6 +239,12 @@ class Module:
                 f"{tuple(labels.shape)}; it must return logits, with one axis of classes more than "
                 "the labels, or the file a loss of its own."
             )
+        assert isinstance(made, Tensor)
+        if not bool(made.isfinite().all()):
+            raise self._refused(
+                f"forward returns NaN or infinity for the first {len(labels)} examples, before any "
+                "training; look for a division by 0 or a logarithm of it."
+            )
 
     def _refused(self, sentence: str) -> ScafflixError:
         return ScafflixError(f"{place_of(type(self.module).forward)}{sentence}")
@@ -308,6 +325,7 @@ def _bins(logits: Tensor, labels: Tensor) -> NDArray[np.float64]:
         forecast, true = probability[..., 1], labels == 1
     else:
         forecast, true = probability.amax(-1), logits.argmax(-1) == labels
+    forecast = forecast.nan_to_num()  # of a run that diverges
     place = (forecast * BINS).floor().clamp(0, BINS - 1).long().reshape(-1)
     counted = (labels >= 0).double().reshape(-1)
     rows = (counted, counted * forecast.reshape(-1), counted * true.reshape(-1))

@@ -39,7 +39,7 @@ from scafflix.data.federation import (
 from scafflix.models import LinearModel
 from scafflix.models.linear import Targets, as_network
 from scafflix.models.network import Network, Params, parameter_count
-from scafflix.models.pytorch import TorchNetwork, need_torch
+from scafflix.models.pytorch import TorchNetwork, need_torch, place_of
 from scafflix.problems import fingerprints
 from scafflix.problems.constants import Constants, constants_of
 from scafflix.problems.losses import Losses, losses
@@ -143,7 +143,9 @@ class Problem:
             return classes
         largest = max(int(part.max(initial=0)) for part in self.labels.values())
         if largest >= classes:
+            where = place_of(self.network.make) if isinstance(self.network, TorchNetwork) else ""
             raise ScafflixError(
+                f"{where}"
                 f"The network {self.network.name} has {classes} classes, but a label is "
                 f"{largest}; labels must be below the number of classes."
             )
@@ -233,7 +235,8 @@ class Problem:
             raise ScafflixError(f"There is no client {client!r} in {self.federation.name}.")
         wanted = {name: leaf.shape for name, leaf in self.template.items()}
         given = dict(model) if isinstance(model, Mapping) else {}
-        if {name: np.shape(array) for name, array in given.items()} != wanted:
+        # what batch norms counted, which a record holds too, is counted again
+        if {name: np.shape(given.get(name, 0)) for name in wanted} != wanted:
             raise ScafflixError(
                 f"model is not of the module {self.model.name}, whose trained arrays are "
                 f"{', '.join(wanted)}; give record.personal_model(client)."

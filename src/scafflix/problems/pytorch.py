@@ -31,10 +31,16 @@ from scafflix.problems.modules import (
     start_of,
     tensors_of,
 )
+from scafflix.problems.restoring import about, check_same
 
 A_FEW = 4  # examples by which a module is tried
 One = TypeVar("One")
 Made = TypeVar("Made")
+
+
+def best_device() -> torch.device:
+    """A CUDA device where PyTorch sees one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 class Rows(NamedTuple):
@@ -79,7 +85,7 @@ class TorchFunctions:
         labels: Mapping[str, NDArray[Any]],
     ) -> None:
         self.network, self.l2 = network, l2
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = best_device()
         self._examples, self._labels = parts, labels
         self._first = Module(network, self.device)
         train = parts["train"]
@@ -112,7 +118,7 @@ class TorchFunctions:
         """The user's module with these arrays, as a client uses it: a new one, on the processor,
         whose batch norms have counted the client's training examples."""
         own, train = Module(self.network, torch.device("cpu")), self._examples["train"]
-        tree = OrderedDict((name, torch.tensor(np.asarray(model[name]))) for name in own.trained)
+        tree = own.tree(model)
         rows = slice(*train.offsets[client : client + 2].tolist())
         own.observe(
             tree, *tensors_of(train.features[rows], self._labels["train"][rows], own.device)
@@ -196,6 +202,31 @@ class TorchFunctions:
             "start": digest_of(written),
             "score": digest_of(self.network.metric, score),
         }
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """What a record holds of the module besides arrays."""
+        return about(self._first, self._examples["train"].features)
+
+    def check_same(self, known: Mapping[str, Any] | None) -> None:
+        """Refuse to go on with the arrays of a record whose module computed something else."""
+        if known is not None:
+            check_same(self._first, known)
+
+    def counted(self, model: Mapping[str, Any], *, of_each: bool) -> dict[str, NDArray[Any]]:
+        """What batch norms count of every client's training examples, stacked: at a model for all,
+        or at one of each."""
+        if not self.counts_statistics:
+            return {}
+
+        def at_client(module: Module, client: int) -> dict[str, NDArray[Any]]:
+            own = {name: array[client] if of_each else array for name, array in model.items()}
+            tree = module.tree(own)
+            module.observe(tree, *self.parts["train"].of(client))
+            return module.counted()
+
+        found = self.each(at_client, range(len(self.parts["train"].counts)))
+        return {name: np.stack([one[name] for one in found]) for name in found[0]}
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor | None:

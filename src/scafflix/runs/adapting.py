@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scafflix.core.errors import ScafflixError, ScafflixWarning
 from scafflix.core.types import Floats
@@ -18,17 +19,30 @@ from scafflix.core.versions import versions
 from scafflix.data import Federation, load
 from scafflix.data.federation import Labels
 from scafflix.data.tables import load_as
-from scafflix.models import MODELS, is_network
+from scafflix.models import MODELS
 from scafflix.models.linear import LinearModel, Targets
 from scafflix.personalization.mixing import mixture
 from scafflix.personalization.personalize import exact_optima
 from scafflix.personalization.rules import blending, loo
-from scafflix.personalization.rules.choosing import LOO, choice, weighed
+from scafflix.personalization.rules.choosing import LOO, Choice, choice, weighed
 from scafflix.personalization.rules.contract import GRID, Evidence, Told
 from scafflix.problems.problem import Problem
 from scafflix.record import Record
 from scafflix.simulate.recording import example_counts, linear_look, linear_scores
-from scafflix.simulate.taking_part import gain_errors, worth
+from scafflix.simulate.taking_part import Look, gain_errors, worth
+
+Columns = dict[str, NDArray[Any]]
+VALIDATION_SHARE = 0.2  # of a newcomer's examples, of a network
+
+
+class Newcomers(NamedTuple):
+    """What was found for clients that took no part."""
+
+    problem: Problem
+    choice: Choice
+    models: Columns  # global, local and personal, as a record holds them
+    columns: Columns  # of the table of clients: how good the models are, and x_i* is
+    look: Look | None  # on their test examples
 
 
 def adapt(
@@ -38,13 +52,65 @@ def adapt(
     split: str | None = None,
     label: str | None = None,
     test: float = 0.0,
+    validation: float | None = None,
     seed: int = 0,
 ) -> Record:
-    """Every newcomer's x_i*, alpha_i by leave-one-out, and mixture with the run's global model, as
-    a record without rounds. Without `split`, all rows are one newcomer's."""
-    x = _global_model(run)
-    model = MODELS[run.config["model"]]()
-    problem = _problem(run, model, _newcomers(run, source, split, label, test, seed))
+    """Every newcomer's x_i*, alpha_i, and mixture with the run's global model, as a record without
+    rounds. Without `split`, all rows are one newcomer's.
+
+    Of a linear model, alpha_i is chosen by leave-one-out; of a network, by validation examples,
+    which also stop the search for x_i* from the global model.
+    """
+    if not any(name == "global" or name.startswith("global/") for name in run.models):
+        raise ScafflixError("The run kept no global model; run it with keep personal or global.")
+    linear = run.config["model"] in MODELS
+    if linear and validation is not None:
+        raise ScafflixError("validation is for networks; a linear model chooses by leave-one-out.")
+    held_out = 0.0 if linear else VALIDATION_SHARE if validation is None else validation
+    federation = _newcomers(run, source, split, label, test, held_out, seed)
+    if linear:
+        found = _linear(run, federation, source)
+    else:
+        from scafflix.runs.adapting_networks import network_newcomers
+
+        found = network_newcomers(run, federation, classes_of(run))
+    problem, chosen = found.problem, found.choice
+    clients = {
+        "client": np.array(problem.federation.clients),
+        **example_counts(problem.federation),
+        "alpha": chosen.alpha,
+        "alpha_note": chosen.note,
+        "expected_gain": chosen.gain,
+        **found.columns,
+        **gain_errors(problem.n, found.look),
+    }
+    module = {"module": run.summary["module"]} if "module" in run.summary else {}
+    summary = {
+        "method": run.summary["method"],
+        "n_clients": problem.n,
+        "n_active": 0,
+        "rounds": 0,
+        "dim": problem.size,
+        "metric": problem.network.metric,
+        "classes": list(classes_of(run)),
+        "label_kind": run.summary.get("label_kind", "text"),
+        "alpha": {"rule": chosen.rule, "expected_gain": float(chosen.gain.mean())},
+        **worth(clients, found.look, problem.network.metric, seed),
+        **module,
+        "versions": versions(),
+    }
+    metrics = {name: np.zeros(1, np.int64) for name in ("round", "iterations", "local_steps")}
+    config = {**run.config, "data": str(source), "test": test, "data_seed": seed}
+    config |= {} if linear else {"validation": held_out}
+    config |= {} if split is None else {"split": split}
+    curves = chosen.curves
+    return Record(config, summary, metrics, clients, found.models, curves, run.preprocessing)
+
+
+def _linear(run: Record, federation: Federation, source: str | Path) -> Newcomers:
+    """x_i* by Newton's method, alpha_i by leave-one-out."""
+    x = run.models["global"]
+    problem = _problem(run, MODELS[run.config["model"]](), federation)
     if problem.shape != x.shape:
         raise ScafflixError(
             f"{source} has {problem.federation.dim} features after preparation, but the model of "
@@ -56,34 +122,8 @@ def adapt(
     made = blending.blended_with(evidence, told_by(run))
     chosen = choice("loo", evidence, made, note)
     models = {"global": x, "local": stars, "personal": np.asarray(mixture(made.alpha, x, stars))}
-    look = linear_look(problem, models, "test")
-    clients = {
-        "client": np.array(problem.federation.clients),
-        **example_counts(problem.federation),
-        "alpha": made.alpha,
-        "alpha_note": note,
-        "expected_gain": chosen.gain,
-        "local_grad_norm": norms,
-        **linear_scores(problem, models, "test"),
-        **gain_errors(problem.n, look),
-    }
-    summary = {
-        "method": run.summary["method"],
-        "n_clients": problem.n,
-        "n_active": 0,
-        "rounds": 0,
-        "dim": problem.size,
-        "metric": problem.network.metric,
-        "classes": list(_classes(run)),
-        "label_kind": run.summary.get("label_kind", "text"),
-        "alpha": {"rule": "loo", "expected_gain": float(chosen.gain.mean())},
-        **worth(clients, look, problem.network.metric, seed),
-        "versions": versions(),
-    }
-    metrics = {name: np.zeros(1, np.int64) for name in ("round", "iterations", "local_steps")}
-    config = {**run.config, "data": str(source), "test": test, "data_seed": seed}
-    config |= {} if split is None else {"split": split}
-    return Record(config, summary, metrics, clients, models, chosen.curves, run.preprocessing)
+    columns = {"local_grad_norm": norms, **linear_scores(problem, models, "test")}
+    return Newcomers(problem, chosen, models, columns, linear_look(problem, models, "test"))
 
 
 def told_by(run: Record) -> Told:
@@ -104,36 +144,27 @@ def told_by(run: Record) -> Told:
     return blending.told(Evidence(run.curves["own"], weight))
 
 
-def _global_model(run: Record) -> Floats:
-    if is_network(run.config["model"]):
-        raise ScafflixError(
-            f"The run trained the network {run.config['model']}; newcomers can be adapted to "
-            "linear models only."
-        )
-    if "global" not in run.models:
-        raise ScafflixError("The run kept no global model; run it with keep personal or global.")
-    return run.models["global"]
-
-
 def _newcomers(
     run: Record,
     source: str | Path,
     split: str | None,
     label: str | None,
     test: float,
+    validation: float,
     seed: int,
 ) -> Federation:
     """The newcomers' data with the features that the run's model knows, scaled as there."""
+    parts: dict[str, Any] = {"test": test, "validation": validation}
     if run.preprocessing is not None:
-        return load_as(source, run.preprocessing, split=split, label=label, test=test, seed=seed)
+        return load_as(source, run.preprocessing, split=split, label=label, seed=seed, **parts)
     one = None if split is not None else 1
     federated = "classes" not in run.summary  # then every client scaled by its own examples
     more = {name: run.config[name] for name in ("scale", "intercept") if name in run.config}
     asked: dict[str, Any] = more if federated else {}
-    return load(source, clients=one, split=split, label=label, test=test, seed=seed, **asked)
+    return load(source, clients=one, split=split, label=label, seed=seed, **parts, **asked)
 
 
-def _classes(run: Record) -> tuple[str, ...]:
+def classes_of(run: Record) -> tuple[str, ...]:
     """All labels of the run; of a federation, those that its nodes agreed on, in the order in
     which they number them."""
     if "classes" in run.summary:
@@ -144,10 +175,10 @@ def _classes(run: Record) -> tuple[str, ...]:
 def _problem(run: Record, model: LinearModel, federation: Federation) -> Problem:
     """The newcomers' losses, with the classes of the run."""
     labels = np.concatenate([part.labels for part in federation.parts.values()])
-    classes = _classes(run)
+    classes = classes_of(run)
     if not classes:
         return Problem(federation, model, run.config.get("l2"), targets=model.encode(labels))
-    values = _codes(labels, classes)
+    values = codes_of(labels, classes)
     if model.name == "logistic":
         values = np.where(values == 1, 1.0, -1.0)
     outputs = (len(classes),) if model.name == "softmax" else ()
@@ -155,7 +186,7 @@ def _problem(run: Record, model: LinearModel, federation: Federation) -> Problem
     return Problem(federation, model, run.config.get("l2"), targets=targets)
 
 
-def _codes(labels: Labels, classes: tuple[str, ...]) -> Floats:
+def codes_of(labels: Labels, classes: tuple[str, ...]) -> Floats:
     """The number of each label among the classes of the run."""
     code: dict[Any, int] = {_plain(name): k for k, name in enumerate(classes)}
     words = [_plain(str(label)) for label in labels.tolist()]

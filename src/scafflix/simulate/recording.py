@@ -31,7 +31,7 @@ from scafflix.personalization.rules.validation import mixed_by
 from scafflix.problems.evaluation import ALONE, Examined, Scores, examine, over_examples
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
-from scafflix.record import Record
+from scafflix.record import COUNTED, Record
 from scafflix.simulate.taken_home import End, mixtures, models_of, named
 from scafflix.simulate.taking_part import PARTS, Look, gain_errors, worth
 from scafflix.simulate.watching import Stop
@@ -129,6 +129,9 @@ def record(problem: Problem, member: Run, outcome: Outcome, wanted: Wanted) -> R
     arrays: Columns = {}
     for kind in kept:
         arrays |= named(kind, models[kind]) if kind in models else {}
+        if problem.torch is not None and kind in models:
+            own = problem.torch.counted(models[kind], of_each=kind != "global")
+            arrays |= {f"{COUNTED}/{kind}/{name}": array for name, array in own.items()}
     curves = {} if chosen is None else chosen.curves
     asked = {**_asked(problem, member, outcome, metrics), "part": wanted.part}
     return Record(
@@ -319,6 +322,7 @@ def _summary(
         "classes": list(problem.class_names),
         "label_kind": label_kind(problem.federation),
         "local_optima": None if problem.linear else _local(person),
+        **({} if problem.torch is None else {"module": problem.torch.about}),
         "versions": versions() if problem.torch is None else versions() | problem.torch.versions,
     }
 
