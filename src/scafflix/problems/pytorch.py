@@ -34,6 +34,7 @@ from scafflix.problems.modules import (
 from scafflix.problems.restoring import about, check_same
 
 A_FEW = 4  # examples by which a module is tried
+SMALL = 2**17  # parameters of a module for which one thread is quicker than several
 One = TypeVar("One")
 Made = TypeVar("Made")
 
@@ -73,8 +74,9 @@ class TorchFunctions:
 
     On processors as many modules as PyTorch has threads take clients side by side, each with one
     thread: no step waits for another's. A module that draws random numbers is alone, since
-    PyTorch has one generator for all threads, and takes all threads for each client; so is one on
-    a CUDA device.
+    PyTorch has one generator for all threads, and takes all threads for each client, or one if it
+    is small: its threads would wait for each other longer than they compute. One on a CUDA device
+    is alone too.
     """
 
     def __init__(
@@ -231,15 +233,19 @@ class TorchFunctions:
     @cached_property
     def _pool(self) -> ThreadPoolExecutor | None:
         """A thread for each worker, that leaves the number of threads of all others as it was."""
-        threads = torch.get_num_threads()
-        if threads == 1 or self._first.draws or self.device.type != "cpu":
+        threads = workers = torch.get_num_threads()
+        if self._first.draws:
+            workers = 1
+            if sum(p.numel() for p in self._first.trained.values()) > SMALL:
+                return None
+        if threads == 1 or self.device.type != "cpu":
             return None
-        pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-        together = threading.Barrier(threads)
-        list(pool.map(lambda _: together.wait(), range(threads)))
+        pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+        together = threading.Barrier(workers)
+        list(pool.map(lambda _: together.wait(), range(workers)))
         torch.set_num_threads(threads)
         self._modules: SimpleQueue[Module] = SimpleQueue()
         self._modules.put(self._first)
-        for _ in range(1, threads):
+        for _ in range(1, workers):
             self._modules.put(self._first.another())
         return pool
