@@ -17,7 +17,7 @@ from scafflix.core.vector import Vector
 from scafflix.data.federation import Examples, Federation
 from scafflix.methods import METHODS, Client, Method
 from scafflix.simulate.planning import optima
-from scafflix.simulate.run import start_lyapunov
+from scafflix.simulate.together import start_lyapunov
 from scafflix.theory import NO_RATE
 
 ELSEWHERE = "was made for another problem: its"

@@ -25,7 +25,7 @@ from scafflix.personalization.personalize import exact_optima
 from scafflix.personalization.rules.choosing import rule_for, weighed
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
-from scafflix.simulate.run import start_point
+from scafflix.simulate.together import start_point
 
 
 def targets_of(

@@ -28,7 +28,7 @@ from scafflix.runs.fates import Fate, Fates, fate
 from scafflix.runs.studies import divided, scored
 from scafflix.simulate.planning import optima, plan
 from scafflix.simulate.recording import Run
-from scafflix.simulate.run import models_by_round
+from scafflix.simulate.together import models_by_round
 
 RULES = ("loo", "james-stein", "common")  # and validation, which trains on fewer examples
 LOWER = (0.3, 0.5)  # alphas of training that are looked at round by round, besides 1

@@ -30,7 +30,8 @@ from scafflix.runs.runner import Runner
 from scafflix.simulate.accounting import Account, is_private
 from scafflix.simulate.bits import message_bits, warm_messages
 from scafflix.simulate.recording import Run, predicted_iterations
-from scafflix.simulate.run import EPSILON, start_lyapunov
+from scafflix.simulate.run import EPSILON
+from scafflix.simulate.together import start_lyapunov
 from scafflix.theory import Plan
 
 TIMES = 20  # that a gradient is timed
