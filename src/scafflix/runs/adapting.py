@@ -28,7 +28,8 @@ from scafflix.personalization.rules.choosing import LOO, Choice, choice, weighed
 from scafflix.personalization.rules.contract import GRID, Evidence, Told
 from scafflix.problems.problem import Problem
 from scafflix.record import Record
-from scafflix.simulate.recording import example_counts, linear_look, linear_scores
+from scafflix.simulate.recording import example_counts
+from scafflix.simulate.scoring import linear_look, linear_scores
 from scafflix.simulate.taking_part import Look, gain_errors, worth
 
 Columns = dict[str, NDArray[Any]]

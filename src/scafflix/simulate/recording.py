@@ -7,39 +7,38 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
-from jax import Array
 from numpy.typing import NDArray
 
 from scafflix import theory
 from scafflix.core.arguments import choice
 from scafflix.core.errors import ScafflixError
-from scafflix.core.precision import in_float64
-from scafflix.core.store import Store
 from scafflix.core.versions import versions
 from scafflix.data import Federation
 from scafflix.gradients import Exact, Private
 from scafflix.methods.method import Method
-from scafflix.models.calibration import forecasts
 from scafflix.models.network import Network, Params
 from scafflix.models.pytorch import TorchNetwork
 from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization
 from scafflix.personalization.rules.choosing import Choice, choose
-from scafflix.personalization.rules.validation import mixed_by
-from scafflix.problems.evaluation import ALONE, Examined, Scores, examine, over_examples
-from scafflix.problems.losses import Losses
+from scafflix.problems.evaluation import Examined
 from scafflix.problems.problem import Problem
 from scafflix.record import COUNTED, Record
+from scafflix.simulate.scoring import (
+    KINDS,
+    Columns,
+    distribution,
+    linear_look,
+    linear_scores,
+    network_look,
+)
 from scafflix.simulate.taken_home import End, mixtures, models_of, named
-from scafflix.simulate.taking_part import PARTS, Look, gain_errors, worth
+from scafflix.simulate.taking_part import gain_errors, worth
 from scafflix.simulate.watching import Stop
 
-KINDS = ("local", "global", "personal")
 KEEP = ("personal", "global", "none")
 LARGEST_MODELS = 8 * 2**30  # bytes of the clients' models in one file
-Columns = dict[str, NDArray[Any]]
 
 
 class Run(NamedTuple):
@@ -116,7 +115,9 @@ def record(problem: Problem, member: Run, outcome: Outcome, wanted: Wanted) -> R
     elif wanted.keep == "global":
         models = {"global": outcome.x}
     if not problem.linear:
-        look = _network_look(problem, member, outcome, chosen, wanted.part)
+        look = network_look(
+            problem, member.person, outcome.x, outcome.examined, chosen, wanted.part
+        )
         found = {k: one.per_client(look.owners, problem.n) for k, one in look.kinds.items()}
         for kind, values in found.items():
             clients[f"{wanted.part}_{kind}"] = values.score
@@ -380,82 +381,4 @@ def example_counts(federation: Federation) -> dict[str, NDArray[np.int64]]:
     return {
         f"{name}_examples": federation.parts[name].counts if name in federation.parts else none
         for name in ("train", "validation", "test")
-    }
-
-
-@in_float64
-def linear_scores(problem: Problem, models: dict[str, Any], part: str) -> Columns:
-    """What every kind of model scores at every client."""
-    looked_at = {"train": problem.losses, **problem.held_out}
-    if part != "test":
-        looked_at.pop("test", None)
-    points = _points(models)
-    table: Columns = {}
-    for name, losses in looked_at.items():
-        scores, means = map(np.asarray, _scores(losses, points))
-        table |= {f"{name}_{k}": v for k, v in zip(KINDS, scores, strict=True)}
-        table |= {f"{name}_loss_{k}": v for k, v in zip(KINDS, means, strict=True)}
-    return table
-
-
-@in_float64
-def linear_look(problem: Problem, models: dict[str, Any], part: str) -> Look | None:
-    """What every kind of model makes of the clients' held-out examples; None where none are."""
-    seen = [name for name in PARTS if name in problem.held_out and part in ("test", name)]
-    if not seen:
-        return None
-    losses = problem.held_out[seen[0]]
-    (real,) = np.nonzero(np.asarray(losses.weight))
-    loss, score, bins = map(np.asarray, _examined(losses, _points(models)))
-    entries = np.ones(len(real))
-    kinds = {
-        kind: Examined(loss[k, real], score[k, real], entries, bins[k])
-        for k, kind in enumerate(KINDS)
-    }
-    owners = np.asarray(losses.owner)[real]
-    return Look(seen[0], owners, kinds, forecasts(problem.class_names))
-
-
-def _points(models: dict[str, Any]) -> NDArray[Any]:
-    """A model of each kind for every client, `[kinds, clients, *shape]`."""
-    return np.stack([np.broadcast_to(models[kind], models["local"].shape) for kind in KINDS])
-
-
-@jax.jit
-def _examined(losses: Losses, points: Array) -> tuple[Array, Array, Array]:
-    return losses.examined(points)
-
-
-@jax.jit
-def _scores(losses: Losses, points: Array) -> tuple[Array, Array]:
-    return losses.scores(points), losses.mean_losses(points)
-
-
-def _network_look(
-    problem: Problem, member: Run, outcome: Outcome, chosen: Choice | None, part: str
-) -> Look:
-    """The local models beside the global and the personal ones."""
-    person, kinds = member.person, dict(outcome.examined)
-    if isinstance(person.x_star, Store):
-        # the same for every run with these local optima
-        known: dict[str, Examined] = person.x_star.known
-        if part not in known:
-            known[part] = examine(problem, part, outcome.x, ALONE, person.x_star)
-        kinds = {"local": known[part], **kinds}
-        if chosen is not None:
-            home = mixed_by(chosen.alpha)
-            kinds["personal"] = examine(problem, part, outcome.x, home, person.x_star)
-    return Look(part, problem.parts[part].owners, kinds, forecasts(problem.class_names))
-
-
-def distribution(scores: Scores) -> dict[str, float]:
-    """How the clients fare, in numbers."""
-    known = scores.score[np.isfinite(scores.score)]
-    return {
-        "examples": over_examples(scores.score, scores),
-        "clients": float(known.mean()),
-        "std": float(known.std()),
-        "p10": float(np.percentile(known, 10)),
-        "worst": float(known.min()),
-        "loss": over_examples(scores.loss, scores),
     }
