@@ -14,7 +14,7 @@ import scafflix as sx
 from scafflix.core.checkpoint import Checkpoints, Often
 from scafflix.core.progress import Standing
 from scafflix.models.calibration import BINS
-from scafflix.simulate.intervals import intervals
+from scafflix.simulate.intervals import DIFFERENCE_OF_SHARES, SHARE, intervals
 from scafflix.simulate.taking_part import taken_home
 
 KINDS = ("local", "global", "personal")
@@ -108,10 +108,11 @@ def test_a_record_says_how_sure_its_differences_are(make: Any) -> None:
     noise = np.array(
         [[one.std(ddof=1) / np.sqrt(len(one)) for one in rows] for rows in table.values()]
     )
-    level, *others = intervals(means, noise, 3)
+    ranges = [SHARE, DIFFERENCE_OF_SHARES, DIFFERENCE_OF_SHARES]
+    level, *others = intervals(means, noise, 3, ranges)
     assert level is not None
     assert home["mean"] == pytest.approx(means[0].mean())
-    assert home["interval"] == pytest.approx(np.clip(level, 0, 1).tolist())
+    assert home["interval"] == pytest.approx(level)
     for kind, mean, ends in zip(("local", "global"), means[1:], others, strict=True):
         assert home[kind]["difference"] == pytest.approx(mean.mean(), abs=1e-7)
         assert home[kind]["interval"] == pytest.approx(ends, abs=1e-7)
