@@ -10,8 +10,7 @@ from pathlib import Path
 
 # by design for everybody: what a report shows, what was asked for, and what is told to others
 PUBLIC = (
-    "ca.crt",
-    "server.crt",
+    "*.crt",
     "*.pub",
     "config.toml",
     "summary.json",

@@ -20,6 +20,8 @@ ELSEWHERE = {
     *("Certificate", "Record", "Exact", "known", "logistic", "softmax", "linear"),
     *("Compressor", "Turn", "Round", "use_all_cores"),
     *("from_table", "sklearn_pipeline", "to_latex"),  # in tests/data, tests/export, tests/report
+    "from_huggingface",  # in tests/data
+    *("Moment", "Stop", "CallbackError"),  # in tests/simulate/test_watching.py
 }
 
 Outcomes = dict[str, dict[str, Any]]

@@ -24,8 +24,12 @@ from scafflix.runs.config import CompareConfig, RunConfig, TuneConfig, build, pl
 from scafflix.runs.tuning import tune
 
 FREE = ("directory", "often")  # of what is asked: they change nothing in the result
-# options of a sweep of which the same holds; the last two, with all clients, are refused
-UNCHANGING = ("strict", "progress", "checkpoints", "keep", "every", "store")
+# options of a sweep of which the same holds; every and store, with all clients, and budget and
+# delta, without privacy, are refused
+UNCHANGING = (
+    *("strict", "progress", "checkpoints", "keep", "every", "store", "budget", "delta"),
+    *("on_round", "on_evaluate"),
+)
 
 OTHER: dict[str, Any] = {
     "data": "wine", "clients": 4, "split": "contiguous", "features": 5, "label": "b",
@@ -39,7 +43,8 @@ OTHER: dict[str, Any] = {
     "method": "gd", "alpha": 0.25, "stepsize": 0.5, "seed": 1, "methods": ("sgd",),
     "alphas": (0.7,), "seeds": 2, "target": 0.5, "stepsizes": (0.7,),
     "categorical": ("a",), "drop": ("b",), "missing": "refuse", "missing_as": ("9",),
-    "unknown": "refuse",
+    "unknown": "refuse", "privacy": "client", "clip": 1.0, "noise_multiplier": 2.0,
+    "budget": 3.0, "delta": 0.5, "transport": "float32",
 }  # fmt: skip
 KINDS = {"run": RunConfig, "compare": CompareConfig, "tune": TuneConfig}
 KEYS = [(command, one.name) for command, kind in KINDS.items() for one in fields(kind)]

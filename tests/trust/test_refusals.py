@@ -92,8 +92,12 @@ GRID = {
 }
 OF_RUNS = {
     f"--{name} 1": f"{name} is for runs; plan does not read it"
-    for name in ("rounds", "seed", "part", "every", "store", "keep")
-} | {"--strict": "strict is for runs", "--set seed=1": "seed is for runs"}
+    for name in ("seed", "part", "every", "store", "keep")
+} | {
+    "--strict": "strict is for runs",
+    "--set seed=1": "seed is for runs",
+    "--rounds 1": "rounds is for runs; plan reads it only with privacy",
+}
 PLANNED = {
     words: sentence
     for words, sentence in (ANY_MODEL | LINEAR | ONE_RUN).items()

@@ -18,13 +18,17 @@ METAVARS = {int: "N", float: "NUMBER", int | None: "N", float | None: "NUMBER"}
 
 
 def configured(
-    kind: type[Any], unread: tuple[str, ...] = (), also: Mapping[str, str] | None = None
+    kind: type[Any],
+    unread: tuple[str, ...] = (),
+    also: Mapping[str, str] | None = None,
+    read_with: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn ``function(config, **own)`` into a command that takes FILE, every key of the
     configuration as an option, ``--set key=value``, and the function's own options.
 
     Keys that the command does not read are refused, unless they stand in the file, which may be
-    the one of a run. `also` has another name for the option of a key.
+    the one of a run; so are those that it reads only together with another one (`read_with`).
+    `also` has another name for the option of a key.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -39,6 +43,13 @@ def configured(
                         f"{name} is for runs; {function.__name__} does not read it. Leave it out."
                     )
             config = read(kind, values.pop("file"), given, assignments)
+            for name, other in (read_with or {}).items():
+                asked = given[name] is not None or name in assigned(assignments)
+                if asked and getattr(config, other) == getattr(kind, other):
+                    raise ScafflixError(
+                        f"{name} is for runs; {function.__name__} reads it only with {other}. "
+                        "Leave it out."
+                    )
             function(config, **values)
 
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]

@@ -85,7 +85,9 @@ def _cost(name: str, help: str) -> Any:
     return typer.Option(name, help=help, metavar="TEXT", rich_help_panel=NETWORK)
 
 
-@configured(RunConfig, unread=OF_RUNS, also={"epsilon": "--target"})
+@configured(
+    RunConfig, unread=OF_RUNS, also={"epsilon": "--target"}, read_with={"rounds": "privacy"}
+)
 def plan(
     config: RunConfig,
     latency: Annotated[str, _cost("--latency", "Of a round, there and back: 0.1, 100ms.")] = "",

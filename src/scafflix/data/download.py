@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from filelock import lock_descriptor
 
+from scafflix.core.arguments import instance
 from scafflix.core.errors import ScafflixError
 from scafflix.data.catalogue import (
     FEDJAX,
@@ -73,6 +74,7 @@ def fetch(
 
     ``hf:OWNER/NAME`` is a data set of the Hugging Face hub, which `datasets` downloads.
     """
+    instance("name", name, str, "the name of a data set")
     if name.startswith(PREFIX):
         return fetch_from_hub(name.removeprefix(PREFIX))
     entry = entry_of(name)
