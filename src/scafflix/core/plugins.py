@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from functools import cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,9 +46,16 @@ def _import(name: str) -> ModuleType:
 def _execute(path: Path, content: bytes) -> ModuleType:
     """A file as a module: the same one for as long as it has this content, so that its functions
     are the same and what was compiled of them is used again."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    loader = _AsWritten(path.stem, str(path))
+    spec = importlib.util.spec_from_file_location(path.stem, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    # not by the loader: it would take what it compiled of a file that was as long in this second
-    exec(compile(content, path, "exec"), module.__dict__)
+    loader.exec_module(module)
     return module
+
+
+class _AsWritten(SourceFileLoader):
+    """It keeps no compiled code, which would be taken for a file as long of the same second."""
+
+    def path_stats(self, path: Any) -> Any:
+        raise OSError
