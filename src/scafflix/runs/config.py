@@ -21,6 +21,7 @@ class Scale(StrEnum):
 
     smoke = "smoke"
     laptop = "laptop"
+    machine = "machine"
     paper = "paper"
 
 

@@ -1,11 +1,12 @@
 """Figures of how good models are: every line tuned on validation data, then run with every seed.
 
 A figure is a file of panels and lines in figures/; what its panels share is the file of their
-data set, at three scales. Runs are cached, so that figures share them and a stopped one goes on.
+data set, at four scales. Runs are cached, so that figures share them and a stopped one goes on.
 
 What is tried for a line are the stepsizes of its panel's grid, each with every one of the line's
-own `tries`. Where a panel has `divisions`, the data are divided into parts anew as often, and each
-division is tuned by itself.
+own `tries`, by successive halving: all settings for a few rounds, the best for more. Where a panel
+has `divisions`, the data are divided into parts anew as often, and each division is tuned by
+itself.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from scafflix.runs.studies import chosen_panels
 from scafflix.runs.tuning import Cell, best, cell
 
 Setting = dict[str, Any]  # keys of a run and their values
+FEWER = 4  # of so many settings one is compared again, and at least two
 
 
 class Trial(NamedTuple):
@@ -61,27 +63,31 @@ class Task(NamedTuple):
     config: RunConfig
     tuning: RunConfig  # what its settings are chosen with
     tries: tuple[Setting, ...]  # changes to both
+    rungs: tuple[int, ...]  # rounds with which they are compared: few favour small steps
     seeds: int
     by_loss: bool  # how they are chosen; else by the score
 
     @property
-    def runs_off(self) -> bool:
-        """Whether the two best settings go the whole way before one is chosen: few rounds
-        favour small steps."""
-        return len(self.tries) > 1 and self.tuning.rounds < self.config.rounds
+    def compared(self) -> list[tuple[int, int]]:
+        """How many settings are compared after how many rounds."""
+        settings, made = len(self.tries), []
+        for rounds in self.rungs if settings > 1 else ():
+            made.append((settings, rounds))
+            settings = min(settings, max(2, math.ceil(settings / FEWER)))
+        return made
 
     @property
     def configs(self) -> list[RunConfig]:
         """One of each kind of run that it takes."""
         return [
-            *(replace(self.tuning, **setting) for setting in self.tries),
+            *(replace(self.tuning, **setting) for setting in self.tries if self.compared),
             *(replace(self.config, **setting) for setting in self.tries[:1]),
         ]
 
     @property
     def runs(self) -> int:
         """How many there are to make, unless some diverge."""
-        return len(self.tries) + 2 * self.runs_off + self.seeds
+        return sum(settings for settings, _ in self.compared) + self.seeds
 
 
 def reproduce(
@@ -156,7 +162,7 @@ def _tasks(lines: list[dict[str, Any]], base: dict[str, Any], scale: Scale) -> I
     grid = base.pop("grid", ["auto"])
     stepsizes = ("auto",) if grid == ["auto"] else _numbers("grid", grid, float)
     (seeds,) = _numbers("seeds", base.pop("seeds"), int)
-    (tuning_rounds,) = _numbers("tuning_rounds", base.pop("tuning_rounds"), int)
+    rungs = _rungs(base.pop("tuning_rounds"), *_numbers("rounds", base["rounds"], int))
     by_loss = base.pop("by", "score") == "loss"
     for line in lines:
         own = {key: value for key, value in line.items() if key not in ("label", "tries")}
@@ -167,17 +173,20 @@ def _tasks(lines: list[dict[str, Any]], base: dict[str, Any], scale: Scale) -> I
         # line: gamma steps in the space of the clients' models, whatever alpha, tau and p
         alpha = config.alpha if config.alpha == 1 else base["alpha"]
         kept = {key: own[key] for key in own if key in ("method", "pace", "individual")}
-        tuning = {"alpha": alpha, "rounds": tuning_rounds}
-        tuning |= {"part": "validation", "keep": "none"}
-        if "every" in base:
-            tuning["every"] = tuning_rounds
+        tuning = {"alpha": alpha, "part": "validation", "keep": "none"}
         trial = _run_of({**base, **kept, **tuning})
         tries = tuple(
             {**setting, "stepsize": stepsize}
             for setting in line.get("tries", [{}])
             for stepsize in stepsizes
         )
-        yield Task(line["label"], config, trial, tries, seeds, by_loss)
+        yield Task(line["label"], config, trial, tries, rungs, seeds, by_loss)
+
+
+def _rungs(given: Any, rounds: int) -> tuple[int, ...]:
+    """With one number, the best of the first comparison go the whole way before one is chosen."""
+    rungs = _numbers("tuning_rounds", given, int)
+    return (*rungs, rounds) if len(rungs) == 1 and rungs[0] < rounds else rungs
 
 
 def _run_of(values: Mapping[str, Any]) -> RunConfig:
@@ -219,21 +228,23 @@ def _line(
         config = replace(config, every=rounds) if config.every is not None else config
         return Trial(setting, cell(config, run(config, f"trying {in_words(setting)}")))
 
-    def rank(trials: list[Trial]) -> Trial:
-        metric = runner.problem.network.metric
-        first = best([one.cell for one in trials], metric, by_loss=task.by_loss)
-        return next(one for one in trials if one.cell is first)
+    def ranked(trials: list[Trial]) -> list[Trial]:
+        """The best first, without those that diverged."""
+        metric, left, found = runner.problem.network.metric, list(trials), list[Trial]()
+        while not found or any(math.isfinite(one.cell.score) for one in left):
+            first = best([one.cell for one in left], metric, by_loss=task.by_loss)
+            found += [one for one in left if one.cell is first]
+            left = [one for one in left if one.cell is not first]
+        return found
 
-    tried = [attempt(setting, task.tuning.rounds) for setting in task.tries]
-    first = rank(tried)
-    rest = [one for one in tried if one is not first and math.isfinite(one.cell.score)]
-    finals = [first, rank(rest)] if rest else [first]
-    if task.runs_off:
-        finals = [attempt(one.setting, task.config.rounds) for one in finals]
-    chosen = rank(finals).setting
+    settings, tried = list(task.tries), list[Trial]()
+    for kept, rounds in task.compared:
+        trials = [attempt(setting, rounds) for setting in settings[:kept]]
+        settings, tried = [one.setting for one in ranked(trials)], [*tried, *trials]
+    chosen = settings[0]
     config = replace(task.config, **chosen)
     records = [run(replace(config, seed=seed), f"seed {seed}") for seed in range(task.seeds)]
-    return Line(task.label, [chosen], records), [*tried, *finals]
+    return Line(task.label, [chosen], records), tried
 
 
 def in_words(setting: Setting) -> str:
