@@ -104,9 +104,10 @@ def divided(
         for part, rows in cut.items():
             parts[part][client] = ready[rows], labels[rows]
     made = from_clients(parts["train"], held_out=parts["test"], name=whole.name)
-    if not any(len(cut.get("validation", ())) for cut in cuts):
+    chosen = {client: part for client, part in parts.get("validation", {}).items() if len(part[1])}
+    if not chosen:
         return made
-    return replace(made, validation=from_clients(parts["validation"]).train)
+    return replace(made, validation=from_clients(parts["train"], held_out=chosen).test)
 
 
 @in_float64
