@@ -58,7 +58,7 @@ def test_each_division_has_the_setting_with_the_least_validation_loss(panel: Pan
     ditto, scafflix = panel.lines
     tried = panel.tried["Ditto"]
     for division, record in enumerate(ditto.records):
-        mine = tried[4 * division : 4 * division + 2]  # each is told with its finalists
+        mine = tried[2 * division : 2 * division + 2]
         least = min(mine, key=lambda trial: trial.cell.loss).setting
         assert ditto.chosen[division] == least
         assert record.config["method"] == least["method"]
@@ -90,8 +90,9 @@ def test_the_picture_has_a_dot_for_each_method(panel: Panel, tmp_path: Path) -> 
 def test_every_rival_has_the_same_budget(scale: Scale) -> None:
     for _, tasks in _plans("rivals", scale, {}):
         budgets = {task.label: len(task.tries) for task in tasks}
-        assert budgets.pop("Scafflix, alpha auto") <= 2  # it tries no setting of alpha
-        assert len(set(budgets.values())) == 1
+        few = budgets["Scafflix, alpha auto"]  # the stepsizes: it tries no setting of its own
+        assert {budget for budget in budgets.values() if budget > few} == {max(budgets.values())}
+        assert few <= 3
         assert len(budgets) >= 9
 
 
