@@ -31,6 +31,8 @@ from scafflix.runs.studies import chosen_panels
 from scafflix.runs.tuning import Cell, best, cell
 
 Setting = dict[str, Any]  # keys of a run and their values
+# of a line, that its settings are compared with
+KEPT = ("method", "pace", "individual", "optima", "optima_batch", "optima_steps")
 FEWER = 4  # of so many settings one is compared again, and at least two
 
 
@@ -177,18 +179,17 @@ def _tasks(lines: list[dict[str, Any]], base: dict[str, Any], scale: Scale) -> I
         # a stepsize is chosen for a method as the data set's file has it, not for every
         # line: gamma steps in the space of the clients' models, whatever alpha, tau and p
         alpha = config.alpha if config.alpha == 1 else base["alpha"]
-        kept = {key: own[key] for key in own if key in ("method", "pace", "individual")}
+        kept = {key: own[key] for key in own if key in KEPT}
+        tries = line.get("tries", [{}])
         tuning = {"alpha": alpha, "part": "validation", "keep": "none"}
-        if alpha == 1 and is_network(config.model):
+        if is_network(config.model) and alpha == 1 and not any("alpha" in one for one in tries):
             tuning["optima"] = "none"
         trial = _run_of({**base, **kept, **tuning})
-        tries = tuple(
-            {**setting, "stepsize": stepsize}
-            for setting in line.get("tries", [{}])
-            for stepsize in stepsizes
+        settings = tuple(
+            {**setting, "stepsize": stepsize} for setting in tries for stepsize in stepsizes
         )
         kind = line.get("kind", "personal")
-        yield Task(line["label"], config, trial, tries, rungs, seeds, by_loss, kind)
+        yield Task(line["label"], config, trial, settings, rungs, seeds, by_loss, kind)
 
 
 def _rungs(given: Any, rounds: int) -> tuple[int, ...]:
