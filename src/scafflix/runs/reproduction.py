@@ -104,13 +104,13 @@ def reproduce(
 ) -> list[Panel]:
     """The panels of a figure and their lines, all or those that `changes` number; other changes are
     of keys, for every panel."""
-    plans = list(_plans(name, scale, changes or {}))
-    _check([task for _, tasks in plans for task in tasks])
-    total = sum(task.runs for _, tasks in plans for task in tasks)
+    planned = list(plans(name, scale, changes or {}))
+    _check([task for _, tasks in planned for task in tasks])
+    total = sum(task.runs for _, tasks in planned for task in tasks)
     count = itertools.count()
     runners: dict[Any, Runner] = {}
     panels = []
-    for title, tasks in plans:
+    for title, tasks in planned:
         lines: dict[str, Line] = {}
         tried: dict[str, list[Trial]] = {}
         for task in tasks:
@@ -140,7 +140,8 @@ def _check(tasks: list[Task]) -> None:
         refusals.check_data(one, federations[problem])
 
 
-def _plans(name: str, scale: Scale, changes: Mapping[str, Any]) -> Iterator[tuple[str, list[Task]]]:
+def plans(name: str, scale: Scale, changes: Mapping[str, Any]) -> Iterator[tuple[str, list[Task]]]:
+    """The lines of each panel before they are run."""
     settings = figure_settings(name)
     changes = dict(changes)
     some = changes.pop("lines", None)
