@@ -106,9 +106,11 @@ def divided(
         for part, rows in cut.items():
             parts[part][client] = ready[rows], labels[rows]
     made = from_clients(parts["train"], held_out=parts["test"], name=whole.name)
-    chosen = {client: part for client, part in parts.get("validation", {}).items() if len(part[1])}
-    if not chosen:
+    having = [len(cut.get("validation", ())) > 0 for cut in cuts]
+    if not any(having):
         return made
+    with_rows = itertools.compress(whole.clients, having)
+    chosen: dict[object, Part] = {one: parts["validation"][one] for one in with_rows}
     return replace(made, validation=from_clients(parts["train"], held_out=chosen).test)
 
 
