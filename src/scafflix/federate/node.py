@@ -101,7 +101,7 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
             return core(made_on(examples, config, agreed.classes))
 
         table = own_table(path, config, own.get("part"))
-        return TableClient(name, table, folder, config, prepared)
+        return TableClient(name, table, folder, config, prepared, own.get("model"))
     if own.get("part"):
         raise ScafflixError(
             f"part is {own['part']!r}, but {path} is not a table; an npz file names the part of "
