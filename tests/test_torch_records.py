@@ -167,12 +167,12 @@ def test_a_newcomers_table_may_be_a_data_set_of_hugging_face(
 ) -> None:
     (tmp_path / "east").mkdir()
     EAST.to_parquet(tmp_path / "east" / "train.parquet")
-    told = adapt(record, f"hf:{tmp_path / 'east'}")
-    same = adapt(record, "east.csv")
+    with pytest.warns(sx.ScafflixWarning, match="their own examples alone"):
+        told, same = (adapt(record, one) for one in (f"hf:{tmp_path / 'east'}", "east.csv"))
     for name in ("personal/out.weight", "counted/personal/norm.running_mean"):
         np.testing.assert_array_equal(told.models[name], same.models[name])
     EAST.to_parquet(tmp_path / "east" / "test.parquet")
-    with pytest.raises(sx.ScafflixError, match="has the parts train, test; give the folder of one"):
+    with pytest.raises(sx.ScafflixError, match="has the parts test, train; give the folder of one"):
         adapt(record, f"hf:{tmp_path / 'east'}")
 
 

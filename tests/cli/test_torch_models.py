@@ -174,8 +174,8 @@ def test_a_data_set_that_does_not_fit_is_refused_in_one_sentence(
 
 def test_words_of_texts_are_rows_for_a_module(command: Command) -> None:
     good, bad = "a good and lovely play", "a dull and weak play"
-    texts = [f"{good if k % 2 else bad} {k}" for k in range(60)]
-    rows = {"text": texts, "label": [k % 2 for k in range(60)], "who": list("abc") * 20}
+    texts = [f"{good if k % 2 else bad} {k}" for k in range(120)]
+    rows = {"text": texts, "label": [k % 2 for k in range(120)], "who": list("abc") * 40}
     Path("reviews").mkdir()
     parquet.write_table(pa.table(rows), "reviews/train.parquet")
     command.file.write_text(MODEL.replace("nn.Linear(64, width)", "nn.Linear(4096, width)"))
