@@ -31,17 +31,19 @@ from scafflix.federate.client import ClientCore
 from scafflix.federate.configuration import DeployConfig
 from scafflix.federate.convex import ConvexLearner
 from scafflix.federate.examples import load_examples, numbered
-from scafflix.federate.learner import Learner, reduction_of
+from scafflix.federate.learner import Learner, privacy_of, reduction_of
 from scafflix.federate.network import NetworkLearner, network_of
 from scafflix.federate.privacy import Guard, terms_of
 from scafflix.federate.secure.identity import Identity
 from scafflix.federate.table_client import TableClient
 from scafflix.gradients import Minibatch
+from scafflix.gradients.private import IN_JAX_ALONE
 from scafflix.models import MODELS, NETWORKS, is_network, is_own
 from scafflix.personalization.personalize import read_alpha, rule_in
 from scafflix.personalization.rules.words import WORDS
 from scafflix.problems.problem import LINEAR_L2
-from scafflix.runs.assembly import recipe_of
+from scafflix.runs.assembly import estimate_of, recipe_of
+from scafflix.simulate.accounting import check_mixing
 
 MIN_EXAMPLES = 10
 
@@ -71,6 +73,10 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
                 f"reduced is set, but the learner {own['learner']} has no `estimate` of reduced "
                 "variance and no `full_gradient`; leave out reduced, or add them."
             )
+        if config.privacy == "example":
+            check_mixing("example", trained)
+            if privacy_of(learner) is None:
+                raise ScafflixError(IN_JAX_ALONE)
         _refuse_few(learner.examples, config.batch, own)
         secure = config.secure_aggregation or bool(own.get("secure-aggregation"))
         agreed = terms_of(config)
@@ -153,7 +159,7 @@ def learner_on(examples: Federation, config: DeployConfig, classes: tuple[Any, .
             federation,
             network_of(config.model, federation, places),
             config.l2 or 0.0,
-            gradient=gradients.gradient(config.batch, reduced=config.reduced),
+            gradient=estimate_of(config),
             model_seed=config.model_seed,
             recipe=recipe_of(config),
         )
@@ -166,9 +172,7 @@ def learner_on(examples: Federation, config: DeployConfig, classes: tuple[Any, .
         MODELS[config.model](),
         LINEAR_L2 if config.l2 is None else config.l2,
         smoothness=config.smoothness,
-        gradient=gradients.gradient(
-            "full" if config.batch == "auto" else config.batch, reduced=config.reduced
-        ),
+        gradient=estimate_of(config),
         start=config.start,
         classes=classes or None,
     )
