@@ -1,5 +1,5 @@
 """Real processes with TLS and node keys, killed at random moments and started again, each as a
-service manager would; one node is late."""
+service manager would, over a wire that somebody meddles with; one node is late."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed; pip install 'scafflix[flower]'")
 
+from between import Between
+
 import scafflix as sx
 from scafflix import ScafflixError
 from scafflix.core import durable
@@ -32,10 +34,32 @@ from scafflix.runs.assembly import build_problem
 
 WORKER = "scafflix.federate.worker"
 NODES, SERVER, NODE = 3, ("superlink", "job"), ("node", "worker")
-FEW, ALL = (6, 8), (100, 50)  # kills, and rounds
+FEW, ALL = (4, 6), (100, 50)  # kills, and rounds
 TAIL = 3  # rounds at the end without a new kill, so that the last one falls into the run
 SOON, LATER = 0.3, 2.0  # seconds within which a kill follows: about a round; a restart
+MEDDLING = 0.01  # the share of what passes on the wire to which something is done
 LATE = 3.0  # seconds after which the last node joins
+
+
+class Meddler:
+    """Now and then it alters, repeats, delays or ends what passes on the wire."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.done: Counter[str] = Counter()
+
+    def __call__(self, data: bytes) -> bytes:
+        if self.random.random() > MEDDLING:
+            return data
+        what = self.random.choice(("altered", "repeated", "delayed", "ended"))
+        self.done[what] += 1
+        if what == "altered":
+            place = self.random.randrange(len(data))
+            return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+        if what == "delayed":
+            time.sleep(self.random.uniform(0, LATER))
+            return data
+        return 2 * data if what == "repeated" else b""
 
 
 class Site(Thread):
@@ -131,14 +155,18 @@ def test_kills_of_anything_at_random_moments_leave_the_models_of_the_simulator(
     made = LocalFederation(tmp_path, DeployConfig(**{**vars(asked), **keys}), nodes, secure=True)
     machines = Processes(made.processes.logs, made.processes.variables)
     seed = int(os.environ.get("SCAFFLIX_KILL_SEED", "0"))
-    killer = Killer(made, machines, kills, rounds, seed)
-    with machines, made.processes:
-        sites = [Site(machines, f"node-{k}", made.node_words(k)) for k in range(NODES - 1)]
+    killer, meddler = Killer(made, machines, kills, rounds, seed), Meddler(seed)
+    with Between(made.link.port, meddler) as wire, machines, made.processes:
+
+        def site(number: int) -> Site:
+            return Site(machines, f"node-{number}", made.node_words(number, port=wire.port))
+
+        sites = [site(k) for k in range(NODES - 1)]
         for thread in (*sites, killer):
             thread.start()
 
         def join_late() -> None:
-            sites.append(Site(machines, f"node-{NODES - 1}", made.node_words(NODES - 1)))
+            sites.append(site(NODES - 1))
             sites[-1].start()
 
         late = Timer(LATE, join_late)
@@ -148,11 +176,12 @@ def test_kills_of_anything_at_random_moments_leave_the_models_of_the_simulator(
             thread.closed.set()
         killer.join()
         machines.stop()
-        for site in sites:
-            site.join()  # one may have started its node again just now, which ends here
+        for thread in sites:
+            thread.join()  # one may have started its node again just now, which ends here
     assert killer.killed.total() == kills
     # nobody else ended, and nothing else failed
-    assert sum(site.restarts for site in sites) <= killer.killed["node"]
+    assert sum(one.restarts for one in sites) <= killer.killed["node"]
+    assert meddler.done.total() > 0
     assert failures <= sum(killer.killed[name] for name in SERVER)
     secrets = [(tmp_path / "flower" / "secret").read_text()]
     secrets += [path.read_text().splitlines()[1] for path in made.keys]  # past the first line
@@ -164,7 +193,8 @@ def test_kills_of_anything_at_random_moments_leave_the_models_of_the_simulator(
     expected = sx.run(problem, person, sx.scafflix(sx.plan(problem, person)), rounds=rounds, seed=1)
     off = np.abs(record.models["global"] - expected.models["global"]).max()
     h = controls(nodes, record.summary["run"])
-    print(f"{dict(killer.killed)}, the server started again {failures} times, {rounds} rounds:")
+    print(f"{dict(killer.killed)}, the server started again {failures} times, {rounds} rounds,")
+    print(f"{dict(meddler.done)} of what passed in {wire.connections} connections:")
     print(f"models differ by {off:.1e}, the sum of h_i from 0 by {np.linalg.norm(sum(h)):.1e}")
     assert record.clients["rounds"].tolist() == [rounds] * NODES  # each counted once
     assert off < 1e-12
