@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,17 @@ def test_a_client_counts_over_all_runs_of_its_folder_with_any_noise(tmp_path: Pa
 def test_what_would_tell_more_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ScafflixError, match=words):
         checked(DeployConfig(**{**KEYS, **changes}))
+
+
+def test_a_budget_of_the_nodes_own_binds_whatever_the_run_says(tmp_path: Path) -> None:
+    config, nodes = write_nodes(checked(DeployConfig(**KEYS, budget=50.0)), N, tmp_path)
+    own: Any = client_of(config, {**nodes[0], "budget": 3})
+    assert own.guard.terms.budget == 3.0
+    assert own.guard.terms.delta == 1e-5
+    with pytest.raises(ScafflixError, match="budget is 3, but the run adds no noise"):
+        client_of(replace(config, privacy="none"), {**nodes[0], "budget": 3})
+    with pytest.raises(ScafflixError, match="budget is -1"):
+        client_of(config, {**nodes[0], "budget": -1})
 
 
 def test_a_node_refuses_a_mixture_and_a_learner_without_such_gradients(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ model         FILE.py:NAME of your own PyTorch module, as for a simulation
 method        FILE.py:FUNCTION of your own method; a node never loads a file that a server names
 part          the column of a table that says of each row whether it is train, test or validation
 secure-aggregation  true: take part only where the server sees nothing but sums of messages
+budget        the largest epsilon that it lets out, over all runs; it takes part only with privacy
 key, ca       its private key, beside which is its certificate, and the authority's certificate;
               with secure aggregation, nodes recognize each other by these
 min-examples  with fewer training examples, or smaller batches, the node does not take part, because
@@ -33,7 +34,7 @@ from scafflix.federate.convex import ConvexLearner
 from scafflix.federate.examples import load_examples, numbered
 from scafflix.federate.learner import Learner, privacy_of, reduction_of
 from scafflix.federate.network import NetworkLearner, network_of
-from scafflix.federate.privacy import Guard, terms_of
+from scafflix.federate.privacy import Guard, own_terms, terms_of
 from scafflix.federate.secure.identity import Identity
 from scafflix.federate.table_client import TableClient
 from scafflix.gradients import Minibatch
@@ -79,7 +80,7 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
                 raise ScafflixError(IN_JAX_ALONE)
         _refuse_few(learner.examples, config.batch, own)
         secure = config.secure_aggregation or bool(own.get("secure-aggregation"))
-        agreed = terms_of(config)
+        agreed = own_terms(terms_of(config), own.get("budget"))
         guard = None if agreed is None else Guard(agreed)
         more: dict[str, Any] = {"users_method": users, "rule": rule, "secure": secure}
         more |= {"identity": identity, "guard": guard, "transport": config.transport}

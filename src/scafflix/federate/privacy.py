@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scafflix.core import durable
+from scafflix.core.arguments import real_number
 from scafflix.core.durable import Hook
 from scafflix.core.errors import ScafflixError
 from scafflix.federate.draws import secret_normals
@@ -38,6 +39,7 @@ from scafflix.privacy import (
     epsilon_of_releases,
     least_noise,
 )
+from scafflix.privacy.terms import DELTA
 from scafflix.runs.assembly import estimate_of
 from scafflix.runs.config import RunConfig
 
@@ -83,6 +85,21 @@ def terms_of(config: RunConfig) -> Terms | None:
 
         noise = least_noise(epsilon, budget)
     return Terms(config.clip, noise, delta, config.budget)
+
+
+def own_terms(agreed: Terms | None, budget: object) -> Terms | None:
+    """What a client holds itself to: the terms of the run, and a budget of its own, which counts
+    at a delta of 1e-5 unless the run's is less."""
+    if budget is None:
+        return agreed
+    most = real_number("budget", budget, above=True)
+    if agreed is None:
+        raise ScafflixError(
+            f"The node's own budget is {most:g}, but the run adds no noise; it takes part only in "
+            "runs with privacy client or example."
+        )
+    most = most if agreed.budget is None else min(most, agreed.budget)
+    return agreed._replace(budget=most, delta=min(DELTA, agreed.delta))
 
 
 def check_terms_of(config: RunConfig) -> None:
