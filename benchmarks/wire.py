@@ -1,7 +1,7 @@
 """Bytes at the SuperLink's TCP socket: what a node sends and gets in a round, by transport and
 compressor.
 
-python benchmarks/wire.py
+python benchmarks/wire.py [NUMBER ...]
 
 Three nodes on this machine, as real processes, through a port in front of the SuperLink's that
 counts. Two runs of different length: what a round costs is their difference, without the start, the
@@ -32,7 +32,9 @@ CASES: dict[str, dict[str, Any]] = {
     '`scafflix`, `transport = "bfloat16"`': {"transport": "bfloat16"},
     "`tamuna:s=2`": {"method": "tamuna:s=2"},
     "`locodl:compressor=natural`": {"method": "locodl:compressor=natural"},
-    "`locodl:compressor=dithering:8`": {"method": "locodl:compressor=dithering:8"},
+    "`locodl:compressor=dithering:8,omega=28`": {
+        "method": "locodl:compressor=dithering:8,omega=28"
+    },
     "`locodl:compressor=rand_k:0.1`": {"method": "locodl:compressor=rand_k:0.1"},
 }
 
@@ -61,7 +63,8 @@ def main() -> None:
     print(f"bytes of a round and a node, of a model of {FEATURES:,} float64 numbers")
     print(row("run", "up, on the socket", "up, arrays", "down, on the socket", "down, arrays"))
     print(row("---", *["---:"] * 4))
-    for name, keys in CASES.items():
+    everything = list(CASES.items())
+    for name, keys in [everything[int(word)] for word in sys.argv[1:]] or everything:
         both = zip(passed(keys, SHORT), passed(keys, LONG), strict=True)
         share = [(longer - shorter) / (LONG - SHORT) / NODES for shorter, longer in both]
         up, down, arrays_up, arrays_down = (f"{one:,.0f}" for one in share)
