@@ -169,7 +169,7 @@ def without_theory(alpha: Floats, gamma: Floats, p: float, gradient: Gradient) -
     unknown = np.full(len(alpha), np.inf)
     nothing = np.zeros(len(alpha))
     constants = Constants(1 / gamma, nothing, unknown)
-    return Plan(alpha, constants, gradient, unknown, nothing, gamma, p, None, "cautious")
+    return Plan(alpha, constants, gradient, unknown, nothing, gamma, p, None, "steady")
 
 
 def probability(gamma: Floats, mu: Floats) -> float:

@@ -64,7 +64,7 @@ def test_a_diverging_network_says_where_and_keeps_the_last_good_model(
         ("--cohort 0", "cohort is 0"),
         ("--cohort 9", "at most 8"),
         ("--batch 5000", "batch is 5000"),
-        ("--optima cold", "common, warm or none"),
+        ("--optima cold", "common, warm, after or none"),
         ("--store tape", "auto, memory or disk"),
         ("--keep all", "personal, global or none"),
         ("--method nesterov", "strongly convex"),

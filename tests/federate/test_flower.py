@@ -187,7 +187,7 @@ def test_what_is_left_out_is_filled_in_as_in_a_simulation(model: str) -> None:
     assert float(method.p) == simulated.p
     assert set(method.gamma.tolist()) == {simulated.stepsize}
     assert method.gradient == Minibatch(simulated.batch)
-    assert method.settings["pace"] == simulated.pace == "cautious"
+    assert method.settings["pace"] == simulated.pace == "steady"
     assert chosen.cohort == COHORT
 
 

@@ -73,10 +73,10 @@ class Setting(NamedTuple):
 
 
 def factor(setting: Setting, K: int) -> float:
-    """What line 13 multiplies by: p, 1/K or the smaller."""
-    return {"expected": setting.p, "actual": 1 / K, "cautious": min(setting.p, 1 / K)}[
-        str(setting.pace)
-    ]
+    """What line 13 multiplies by: p, 1/K, the smaller, or a fifth of it."""
+    least = min(setting.p, 1 / K)
+    known = {"expected": setting.p, "actual": 1 / K, "cautious": least, "steady": least / 5}
+    return known[str(setting.pace)]
 
 
 def local(

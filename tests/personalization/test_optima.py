@@ -106,6 +106,15 @@ def test_patience_is_the_number_of_looks_without_a_better_one() -> None:
     np.testing.assert_allclose(miniature.flat(own), miniature.flat(best), atol=1e-5)
 
 
+def test_without_patience_all_steps_are_made_and_the_last_point_counts() -> None:
+    recipe = replace(RECIPE, steps=60, patience=0)
+    local = found(recipe=recipe)
+    assert (local.quality["local_steps"] == recipe.steps).all()
+    longer = found(recipe=replace(recipe, steps=2 * recipe.steps))
+    worse = longer.quality["validation_loss_local"] > local.quality["validation_loss_local"]
+    assert worse.any()  # nothing but the number of steps decides
+
+
 def test_the_rate_is_the_smallest_whose_validation_loss_is_nearly_the_least() -> None:
     problem = miniature.problem((), 0.0, clients=5)  # as few as are tried: all are
     recipe = Recipe(batch=4, steps=30)
@@ -265,7 +274,7 @@ def test_no_validation_data_are_one_sentence() -> None:
         found(problem)
 
 
-@pytest.mark.parametrize("name", ["batch", "steps", "check", "patience"])
+@pytest.mark.parametrize("name", ["batch", "steps", "check"])
 def test_a_recipe_without_any_is_refused(name: str) -> None:
     with pytest.raises(ScafflixError, match=f"{name} of the local optima is 0"):
         found(recipe=replace(RECIPE, **{name: 0}))

@@ -36,11 +36,13 @@ SETTINGS = {
             "validation": 0.3,
             "min_examples": 1,
             "model": "dense",
-            "optima": "warm",
-            "warmup": 2,
-            "optima_stepsize": 0.1,
-            "optima_steps": 10,
-            "optima_batch": 5,
+            "alone": {
+                "optima": "common",
+                "optima_stepsize": 0.1,
+                "optima_steps": 10,
+                "optima_batch": 5,
+            },
+            "tuned": {"optima_batch": 5},
             "batch": 5,
             "divisions": 1,
             "rounds": 2,
@@ -82,13 +84,13 @@ def test_lines_that_are_the_same_models_fare_the_same_and_are_kept(
 
 
 @pytest.mark.usefixtures("settings")
-def test_a_network_is_studied_by_runs_from_a_warm_start() -> None:
+def test_a_network_is_mixed_after_the_rounds_or_trained_for_the_mixture() -> None:
     (found,) = alpha_study.study({"panels": "1"})
     ends, rounds = found.ends, found.rounds
     assert ends["validation"] == rounds["alpha 1, chosen"][2]
     assert ends["global"] == ends["alpha 1"] == rounds["alpha 1, as trained"][2]
     assert ends["alpha 0.5"] == rounds["alpha 0.5, as trained"][2]
-    assert list(rounds["FedAvg"]) == [1, 2]
+    assert list(rounds["FedAvg"]) == list(rounds["alpha 1, tuned"]) == [1, 2]
     losses, hurt, *_ = drawing.tables([found])
     assert losses.rows[0][losses.header.index("loo")] == drawing.ABSENT
     assert hurt.rows[0][hurt.header.index("validation")] != drawing.ABSENT

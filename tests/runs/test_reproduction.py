@@ -8,7 +8,7 @@ import pytest
 
 from scafflix.core.errors import ScafflixError
 from scafflix.runs.assembly import load_federation, resolve
-from scafflix.runs.reproduction import Panel, Scale, Task, _plans, reproduce
+from scafflix.runs.reproduction import Panel, Scale, Task, plans, reproduce
 from scafflix.runs.runner import Runner, figure_settings
 
 FIGURES = ("fig2", "fig3a", "fig3b", "fig3c", "figA1", "figA2", "figA3", "pace", "warm")
@@ -30,7 +30,7 @@ def _own_places(miniatures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def tasks(figure: str, scale: Scale = Scale.laptop, **changes: Any) -> list[list[Task]]:
-    return [lines for _, lines in _plans(figure, scale, changes)]
+    return [lines for _, lines in plans(figure, scale, changes)]
 
 
 # plans
@@ -38,7 +38,7 @@ def tasks(figure: str, scale: Scale = Scale.laptop, **changes: Any) -> list[list
 
 @pytest.mark.parametrize("scale", Scale)
 @pytest.mark.parametrize("figure", FIGURES)
-def test_every_figure_has_plans_at_every_scale(figure: str, scale: Scale) -> None:
+def test_every_figure_hasplans_at_every_scale(figure: str, scale: Scale) -> None:
     for panel in tasks(figure, scale):
         assert len({task.label for task in panel}) == len(panel) >= 2
         for task in panel:

@@ -25,7 +25,7 @@ from scafflix.simulate.cohorts import cohort_of
 Point = NDArray[np.float64]
 CLOSE = {"rtol": 3e-5, "atol": 3e-5}  # float32, some dozens of steps
 ONES = np.ones(N)
-PACES = ("expected", "actual", "cautious")
+PACES = ("expected", "actual", "cautious", "steady")
 
 
 def functions(l2: float = L2) -> list[reference.Function]:
@@ -63,7 +63,8 @@ def algorithm_1(
             x_hat[i] = x_i
         weight = {i: ALPHA[i] ** 2 / GAMMA[i] for i in cohort}
         x = sum(weight[i] * x_hat[i] for i in cohort) / sum(weight.values())  # lines 2, 11, 12
-        factor = {"expected": p, "actual": 1 / K, "cautious": min(p, 1 / K)}[pace]
+        least = min(p, 1 / K)
+        factor = {"expected": p, "actual": 1 / K, "cautious": least, "steady": least / 5}[pace]
         for i in cohort:
             h[i] = h[i] + factor * ALPHA[i] / GAMMA[i] * (x - x_hat[i])  # line 13
     return x, np.array(h)

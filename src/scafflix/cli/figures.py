@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from scafflix.cli.display import progress, show, wrote
+from scafflix.cli.display import progress, show, tell, wrote
 from scafflix.core.errors import ScafflixError
 from scafflix.record import Record
 from scafflix.report import tables
-from scafflix.runs import alpha_study, convex_figures, privacy_study, published, reproduction
+from scafflix.runs import (
+    alpha_study,
+    convex_figures,
+    durations,
+    privacy_study,
+    published,
+    reproduction,
+)
 from scafflix.runs.config import Scale
 from scafflix.runs.workfolder import Job
+
+LONG = (Scale.machine, Scale.paper)  # how long is said before
 
 
 def reproduce(job: Job, name: str, scale: str | None, changes: dict[str, str]) -> None:
@@ -90,6 +99,10 @@ def _published(job: Job, name: str, changes: dict[str, str]) -> None:
 
 
 def _tuned(job: Job, name: str, scale: Scale, changes: dict[str, str]) -> None:
+    if scale in LONG:
+        ahead = durations.foreseen(name, scale, changes)
+        if ahead is not None:
+            tell("time", f"{ahead}.")
     with progress(name) as (report,):
         panels = reproduction.reproduce(name, scale, changes, report, job.checkpoints)
     # drawing takes a second to import: only once there is something to draw

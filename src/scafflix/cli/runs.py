@@ -163,13 +163,18 @@ def reproduce(
     scale: Annotated[
         Scale | None,
         typer.Option(
-            help="A minute, an hour, or as in the paper (default: laptop). fig1, triple, alpha, "
-            "heart, landmine and privacy have one scale.",
+            help="A minute, an hour, the paper's rounds with the clients that are there, or all as "
+            "in the paper (default: laptop). fig1, triple, alpha, heart, landmine and privacy have "
+            "one scale.",
         ),
     ] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change a key for all runs.", metavar="KEY=VALUE"),
+        typer.Option(
+            "--set",
+            help="Change a key for all runs; panels and lines choose some by their numbers.",
+            metavar="KEY=VALUE",
+        ),
     ] = None,
     out: Out = None,
     force: Force = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tomli_w
@@ -81,6 +81,8 @@ def checked(config: DeployConfig, own: bool = False) -> DeployConfig:
     """Refuse what a federation cannot do and what is wrong with any data; fill in the defaults of
     networks. A user's own model counts as a network, whatever its name."""
     _check_possible(config)
+    if own or is_network(config.model):
+        config = replace(config, optima="common" if config.optima == "auto" else config.optima)
     refusals.check_read(config, network=own or is_network(config.model))
     if own:
         resolved: DeployConfig = network_defaults(config)
@@ -113,8 +115,10 @@ def _check_possible(config: DeployConfig) -> None:
             f"transport is {config.transport}, with which clients upload how far they went, but "
             "mirror needs where they arrived; leave out one."
         )
-    if config.individual or config.optima == "warm":
-        raise ScafflixError("individual and optima = warm are for simulations; leave them out.")
+    if config.individual or config.optima in ("warm", "after"):
+        raise ScafflixError(
+            "individual and optima warm or after are for simulations; leave them out."
+        )
 
 
 def check_sizes(config: DeployConfig, clients: int) -> None:

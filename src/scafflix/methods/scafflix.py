@@ -74,8 +74,8 @@ def scafflix(
     """Scafflix with the plan's individual stepsizes gamma_i, or with given ones.
 
     p defaults to sqrt(min_i gamma_i mu_i), which makes both terms of the rate equal; control
-    variates advance by p (`expected`, Theorem 1's), by 1/K (`actual`) or by the smaller
-    (`cautious`, which the plan of a network advises).
+    variates advance by p (`expected`, Theorem 1's), by 1/K (`actual`), by the smaller
+    (`cautious`), or by a fifth of that (`steady`, which the plan of a network advises).
     """
     check_plan(plan)
     gamma = chosen_stepsizes(stepsize, plan.gamma, plan.n)

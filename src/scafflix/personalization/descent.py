@@ -50,8 +50,8 @@ def along(rate: float, start: Point, recipe: Recipe, slope: Slope, look: Look) -
             for step in range(number * recipe.check, (number + 1) * recipe.check):
                 x = x - rate * slope(x, step)
             loss = look(x)
-            if loss < best.loss:
+            if loss < best.loss or (not recipe.patience and np.isfinite(loss)):
                 best, since = Best(x, loss, (number + 1) * recipe.check), 0
-            elif (since := since + 1) >= recipe.patience:
+            elif recipe.patience and (since := since + 1) >= recipe.patience:
                 break
     return best

@@ -43,6 +43,7 @@ from scafflix.problems.rows import Rows, Spans, batch_rows, first_rows, objectiv
 GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 SAMPLE = 6  # clients on which the learning rate is chosen
 VALIDATION_ROWS = 100  # at most, of a client, for stopping early
+AT_ONCE = 4  # clients of a device, between checkpoints
 NEARLY = 1.01  # times the least loss
 LARGEST = {"batch": 10**6, "steps": 10**9, "check": 10**4, "patience": 10**9}
 RECIPE = 3  # to be raised when the same recipe gives other points or files
@@ -57,8 +58,13 @@ class Recipe:
     batch: int = 100
     steps: int = 200  # at most
     check: int = 10  # steps between looks at the validation loss
-    patience: int = 3  # looks without a better one before stopping
+    patience: int = 3  # looks without a better one before stopping; 0: never, the last one counts
     seed: int = 0
+
+
+# from a model that is good already: a few steps, all of them, since alpha_i is chosen on the data
+# that would stop them early, and those would then speak for x_i*
+TUNING = Recipe(stepsize=0.05, batch=32, steps=20, patience=0)
 
 
 class LocalOptima(NamedTuple):
@@ -93,11 +99,13 @@ def local_optima(
     recipe: Recipe,
     progress: Progress | None = None,
     checkpoints: Checkpoints = NOWHERE,
+    place: Path | None = None,
 ) -> LocalOptima:
-    """Every client's x_i* from a common start; from the cache if it was found before."""
+    """Every client's x_i* from a common start; from a folder in this place, by default the cache,
+    if it was found before."""
     check_validation(problem.federation)
     recipe = checked_recipe(recipe)
-    folder = cache_folder() / "optima" / _key(problem, start, recipe)
+    folder = (place or cache_folder() / "optima") / _key(problem, start, recipe)
     with disk_errors(folder), durable.making(folder):
         if not (folder / QUALITY).exists():
             checkpoints.announce()
@@ -139,7 +147,12 @@ def checked_recipe(recipe: Recipe) -> Recipe:
     if stepsize is not None:
         stepsize = real_number("stepsize of the local optima", stepsize, above=True)
     counts = {
-        name: whole_number(f"{name} of the local optima", getattr(recipe, name), least=1, most=most)
+        name: whole_number(
+            f"{name} of the local optima",
+            getattr(recipe, name),
+            least=0 if name == "patience" else 1,
+            most=most,
+        )
         for name, most in LARGEST.items()
     }
     return Recipe(stepsize, **counts, seed=check_seed(recipe.seed, "seed of the local optima"))
@@ -170,7 +183,7 @@ def _find_all(
 
     if not trail.last(take):
         store = Store(problem.template, problem.n, folder / POINTS, fresh=True)
-    at_once = 4 * problem.mesh.size
+    at_once = AT_ONCE * problem.mesh.size
     with trail:
         if stepsize is None:
             stepsize, rates = _choose_stepsize(problem, start, recipe, report)
@@ -268,7 +281,7 @@ def _search(
     clients: tuple[Spans, Spans, Array],
     dials: Dials,
 ) -> Found:
-    """SGD at each client until its validation loss has not fallen for a while."""
+    """SGD at each client until its validation loss has not fallen for a while, or to the end."""
     loss = partial(objective, network, l2)
 
     def at_client(
@@ -288,7 +301,7 @@ def _search(
             x, best, number, since = carry
             x = jax.lax.fori_loop(number * check, (number + 1) * check, step, x)
             _, value = loss(x, *seen)
-            better = value < best.loss  # never true of NaN
+            better = (value < best.loss) | (to_the_end & jnp.isfinite(value))  # never of NaN
             kept = jax.tree.map(
                 lambda new, old: jnp.where(better, new, old),
                 Found(x, value, (number + 1) * check),
@@ -296,10 +309,10 @@ def _search(
             )
             return x, kept, number + 1, jnp.where(better, 0, since + 1)
 
-        zero = jnp.int32(0)
+        zero, to_the_end = jnp.int32(0), dials.patience == 0
         first = Found(start, loss(start, *seen)[1], zero)
         _, best, _, _ = jax.lax.while_loop(
-            lambda carry: (carry[2] < dials.looks) & (carry[3] < dials.patience),
+            lambda carry: (carry[2] < dials.looks) & (to_the_end | (carry[3] < dials.patience)),
             look,
             (start, first, zero, zero),
         )

@@ -25,7 +25,13 @@ from scafflix.data.federation import chosen_clients
 from scafflix.models.network import Params
 from scafflix.personalization import newton
 from scafflix.personalization.mixing import mixture
-from scafflix.personalization.optima import Recipe, local_optima
+from scafflix.personalization.optima import (
+    TUNING,
+    Recipe,
+    check_validation,
+    checked_recipe,
+    local_optima,
+)
 from scafflix.personalization.rules.choosing import rule_for
 from scafflix.personalization.rules.words import WORDS, asked_rule
 from scafflix.problems.losses import Losses
@@ -45,6 +51,13 @@ class Start(NamedTuple):
     bits: tuple[int, int] = (0, 0)  # up and down
 
 
+class After(NamedTuple):
+    """Local optima that are looked for when the rounds are over, from the x that these gave."""
+
+    recipe: Recipe
+    alpha: Floats | None = None  # [clients], to mix with then; None where a rule chooses
+
+
 @dataclass(frozen=True)
 class Personalization:
     """alpha_i and x_i* of every client."""
@@ -59,6 +72,7 @@ class Personalization:
     rule: str | None = (
         None  # by which alpha_i is chosen anew at the end, for what clients take home
     )
+    after: After | None = None  # of a network: x_i* come at the end, and rounds are at alpha = 1
 
     def __post_init__(self) -> None:
         clients = len(numbers("alpha", self.alpha, finite=False).ravel())
@@ -96,7 +110,18 @@ class Personalization:
 
     def at(self, alpha: Alpha) -> Personalization:
         """The same local optima under another alpha."""
-        return replace(self, alpha=read_alpha(alpha, len(self.alpha)), rule=rule_in(alpha))
+        values, rule = read_alpha(alpha, len(self.alpha)), rule_in(alpha)
+        if self.after is None:
+            return replace(self, alpha=values, rule=rule)
+        check_trained(alpha)
+        after = self.after._replace(alpha=None if rule else values)
+        return replace(self, alpha=np.ones(len(values)), rule=rule, after=after)
+
+    @property
+    def tuned(self) -> bool:
+        """Whether x_i* were looked for from a model that the clients trained together: then they
+        are not what a client has alone."""
+        return self.after is not None or (self.start is not None and self.start.rounds > 0)
 
     def take(self, clients: NDArray[np.int64]) -> Personalization:
         """Some of the clients of a linear model."""
@@ -154,6 +179,7 @@ def personalize(
     alpha: Alpha,
     *,
     optima: bool = True,
+    after: bool | None = None,
     start: Start | None = None,
     recipe: Recipe | None = None,
     progress: Progress | None = None,
@@ -166,11 +192,16 @@ def personalize(
 
     A linear model's are found by Newton's method, to rounding. A network's are looked for by
     stochastic gradients, as the recipe says, from a common start: a random one, or a given one.
-    Without `optima` they are not looked for, which will do where every alpha_i is 1.
+    Without `optima` they are not looked for, which will do where every alpha_i is 1. Those of a
+    network may be looked for `after` the rounds, from the model that these gave: then x is trained
+    at alpha = 1, and mixed with at the end. This is the default where a rule chooses alpha_i and no
+    start is given.
     """
     check_problem(problem)
-    values = checked_alpha(alpha, problem.n, flag("optima", optima))
     rule = rule_in(alpha)
+    if after is None:
+        after = rule is not None and not problem.linear and optima and start is None
+    values = checked_alpha(alpha, problem.n, flag("optima", optima) or flag("after", after))
     if rule is not None:
         rule_for(rule, problem)
     if start is not None:
@@ -180,21 +211,41 @@ def personalize(
     if progress is not None and not callable(progress):
         raise ScafflixError(f"progress is {shown(progress)}; give a function, or None.")
     if problem.linear:
-        if start is not None or recipe is not None or not optima:
+        if start is not None or recipe is not None or not optima or after:
             raise ScafflixError(
-                "optima, start and recipe are for networks; a linear model's local optima are "
-                "found by Newton's method. Leave them out."
+                "optima, after, start and recipe are for networks; a linear model's local optima "
+                "are found by Newton's method. Leave them out."
             )
         x_star, norms = exact_optima(problem)
         quality = {"local_grad_norm": norms}
         return Personalization(values, x_star, quality, made_for=problem.functions, rule=rule)
-    recipe = recipe or Recipe()
+    recipe = recipe or (TUNING if after else Recipe())
     start = Start(problem.start(recipe.seed)) if start is None else _checked_start(problem, start)
+    if after:
+        check_validation(problem.federation)
+        trained, later = np.ones(problem.n), After(checked_recipe(recipe))
+        made = Personalization(trained, None, start=start, made_for=problem.functions, after=later)
+        return made.at(alpha)
     if not optima:
         return Personalization(values, None, start=start, made_for=problem.functions)
     found = local_optima(problem, start.x, recipe, progress, checkpoints)
     stars, quality = found.x_star, dict(found.quality)
     return Personalization(values, stars, quality, start, found.stepsize, problem.functions, rule)
+
+
+def with_optima(
+    problem: Problem,
+    person: Personalization,
+    x: Params,
+    place: Path,
+    progress: Progress | None = None,
+    checkpoints: Checkpoints = NOWHERE,
+) -> Personalization:
+    """With the local optima that were left for the end, now that x is there."""
+    assert person.after is not None
+    found = local_optima(problem, x, person.after.recipe, progress, checkpoints, place)
+    quality = dict(found.quality)
+    return replace(person, x_star=found.x_star, quality=quality, stepsize=found.stepsize)
 
 
 def _checked_start(problem: Problem, start: Start) -> Start:
@@ -217,6 +268,16 @@ def rule_in(alpha: object) -> str | None:
     """The word of the rule that alpha names, if it does."""
     asked = asked_rule(alpha)
     return None if asked is None else asked.rule
+
+
+def check_trained(alpha: object) -> None:
+    """Refuse another alpha to train at where there is nothing to mix with before the end."""
+    asked = asked_rule(alpha)
+    if asked is not None and float(asked.trained) != 1:
+        raise ScafflixError(
+            f"alpha is '{asked.rule}:{asked.trained}', but where local optima come after the "
+            f"rounds these are at alpha = 1; give {asked.rule}."
+        )
 
 
 def checked_alpha(alpha: Alpha, clients: int, optima: bool) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 from scafflix.report import worth
 from scafflix.report.content import best, main_metric
 from scafflix.report.curves import Family, alpha_label
-from scafflix.report.recommendation import ends
+from scafflix.report.recommendation import ends, words_of
 from scafflix.report.tables import KINDS, scored_part
 
 
@@ -94,13 +94,14 @@ def _scores(found: Sequence[Family]) -> Iterator[Card]:
     )
     if f"{part}_local" not in clients:
         return
+    own = words_of(chosen.records[0].summary)
     gain = sign * (clients[f"{part}_personal"] - clients[f"{part}_local"])
     known = int(np.isfinite(gain).sum())
     yield Card(
-        "Clients that gain by taking part",
+        f"Clients that gain by {own.act}",
         f"{int((gain > 0).sum()):,} of {known:,}",
         f"by {part} {metric}; {int((gain < 0).sum()):,} lose, {int((gain == 0).sum()):,} score "
-        f"the same as alone ({line_name(chosen)})",
+        f"the same as {own.than} ({line_name(chosen)})",
     )
 
 
@@ -111,15 +112,16 @@ def _alone(found: Sequence[Family]) -> Iterator[Card]:
     if alone is None:
         return
     mine, common, part = alone["personal"], alone["global"], alone["part"]
+    own = words_of(summary)
     yield Card(
-        f"Worse off than alone, by {part} loss",
+        f"Worse off than {own.than}, by {part} loss",
         f"{mine['hurt']:,} of {alone['clients']:,}",
         f"{100 * mine['share_hurt']:.0f} %{worth.by(mine)}; with the global model "
         f"{common['hurt']:,}{worth.by(common)} ({line_name(chosen)})",
     )
     if alpha is not None:
         yield Card(
-            f"Mean {part} loss saved by taking part",
+            f"Mean {part} loss saved by {own.act}",
             f"{mine['gain']:.3g}",
             f"{alpha['expected_gain']:.3g} expected; alpha by {alpha['rule']}, "
             f"{worth.spread(chosen.records[0])}",

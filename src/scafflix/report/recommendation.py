@@ -4,13 +4,25 @@ sentences, for a reader who decides."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scafflix.record import Record
 
+
+class Words(NamedTuple):
+    """What the clients' own models are called, which others are compared with."""
+
+    act: str  # what makes the difference
+    own: str
+    each: str
+    than: str
+
+
+ALONE = Words("taking part", "alone", "each alone", "alone")
+TUNED = Words("mixing", "fine-tuning", "fine-tuning", "with fine-tuning")
 NAMED = 5  # clients that a sentence names; more are counted
 NOBODY_ALONE = (
     "For whom taking part pays is not known: no client has a model of its own to compare with, "
@@ -30,11 +42,17 @@ def recommendation(record: Record) -> tuple[str, ...]:
         return ()
     if home is None:
         return (NOT_TOLD,) if "final_objective" in record.summary else ()
-    return (how_good(home), for_whom(record)) if home["part"] == "test" else ()
+    return (how_good(record), for_whom(record)) if home["part"] == "test" else ()
 
 
-def how_good(home: Mapping[str, Any]) -> str:
+def words_of(summary: Mapping[str, Any]) -> Words:
+    """Where x_i* come from a model that all trained together, nobody is compared with alone."""
+    return TUNED if summary.get("tuned") else ALONE
+
+
+def how_good(record: Record) -> str:
     """The models taken home, and against each alone and one for all."""
+    home, alone = record.summary["taken_home"], words_of(record.summary)
     unit = " %" if home["metric"] == "accuracy" else ""
     many = "1 client" if home["clients"] == 1 else f"{home['clients']:,} clients"
     words = f"The models that clients take home have a test {home['metric']} of {mean(home)}{unit}"
@@ -48,7 +66,9 @@ def how_good(home: Mapping[str, Any]) -> str:
     said = {0: "", 1: f"; the {doubt[0]} may be chance" if doubt else "", 2: "; both may be chance"}
     if len(kinds) == 1 and doubt:
         said[1] = ", which may be chance"
-    return f"{words}: {' and '.join(_against(home, kind) for kind in kinds)}{said[len(doubt)]}."
+    against = {"local": alone.each, "global": "one model for all"}
+    both = " and ".join(_against(home, kind, against[kind]) for kind in kinds)
+    return f"{words}: {both}{said[len(doubt)]}."
 
 
 def _open(one: Mapping[str, Any]) -> bool:
@@ -86,9 +106,9 @@ def _interval(home: Mapping[str, Any], level: float) -> str:
     return f" ({100 * level:.0f} % interval {found})" if found else ""
 
 
-def _against(home: Mapping[str, Any], kind: str) -> str:
+def _against(home: Mapping[str, Any], kind: str, who: str) -> str:
     """Above or below the models of a kind."""
-    one, who = home[kind], {"local": "each alone", "global": "one model for all"}[kind]
+    one = home[kind]
     gap = one["difference"]
     if not gap and one["interval"] in (None, [0.0, 0.0]):
         return f"the same as {who}"
@@ -110,7 +130,8 @@ def for_whom(record: Record) -> str:
     many = f"{found['clients']:,} clients"
     if found["clients"] < record.summary["n_clients"]:
         many += " with test examples"
-    begin, end = f"By test loss{_on_average(record)}, taking part", f"it took {_cost(record)}"
+    alone = words_of(record.summary)
+    begin, end = f"By test loss{_on_average(record)}, {alone.act}", f"it took {_cost(record)}"
     if not left:
         return f"{begin} pays for all {many}; {end}."
 
@@ -119,12 +140,12 @@ def for_whom(record: Record) -> str:
 
     parts = []
     if more.any():
-        parts.append(f"{have(more)} more than alone")
+        parts.append(f"{have(more)} more than {alone.than}")
     if clearly.any():
         errors = f"{found['clearly']} standard errors"
         parts[0] += f" ({_who(record, clearly)} by more than {errors})"
     if same.any():
-        parts.append(f"{have(same)} as much" + ("" if parts else " as alone"))
+        parts.append(f"{have(same)} as much" + ("" if parts else f" as {alone.than}"))
     return f"{begin} does not pay for {left:,} of {many}: {', '.join(parts)}; {end}."
 
 
@@ -133,19 +154,19 @@ def _on_average(record: Record) -> str:
     home, mine = record.summary["taken_home"], record.summary["taking_part"]["personal"]
     if home["metric"] == "loss":
         return ""
-    return f", on average {against_alone(mine)}"
+    return f", on average {against_own(mine, words_of(record.summary).own)}"
 
 
-def against_alone(one: Mapping[str, Any]) -> str:
+def against_own(one: Mapping[str, Any], own: str = ALONE.own) -> str:
     """The mean loss of a kind of model, against that of the clients' own.
 
-    >>> against_alone({"gain": 0.25, "interval": [-0.5, 1.0]}), against_alone({"gain": 0.0})
+    >>> against_own({"gain": 0.25, "interval": [-0.5, 1.0]}), against_own({"gain": 0.0})
     ('0.25 below alone (-1 to +0.5)', 'the same as alone')
     """
     gain, interval = one["gain"], one.get("interval")
     if not gain and not any(interval or ()):
-        return "the same as alone"
-    words = f"{abs(gain):.3g} {'above' if gain < 0 else 'below'} alone"
+        return f"the same as {own}"
+    words = f"{abs(gain):.3g} {'above' if gain < 0 else 'below'} {own}"
     if interval is None:
         return words
     low, high = (0.0 - end for end in reversed(interval))  # never minus zero

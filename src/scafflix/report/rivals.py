@@ -20,32 +20,54 @@ def table(panel: Panel) -> Table:
     """What clients take home, on test data; means over divisions or seeds, ± their standard error.
 
     The mean, the 10th percentile and the worst client are of accuracies; a client is hurt if its
-    loss is larger than alone.
+    loss is larger than alone, or, where nobody has a model alone, than with the first line's.
     """
-    rows = [_row("alone", "", panel.lines[0], "local")]
-    rows += [_row(line.label, chosen(line), line, "personal") for line in panel.lines]
+    rows = []
+    if _alone(panel):
+        rows.append(_row(panel, panel.lines[0]._replace(label="alone", chosen=[], kind="local")))
+    rows += [_row(panel, line) for line in panel.lines]
     header = ("", "chosen", "loss", "mean", "p10", "worst", "hurt", "rounds", "MB")
     title = f"{panel.title}: test loss and accuracy in % over clients"
     return Table(title, header, rows)
 
 
-def _row(label: str, setting: str, line: Line, kind: str) -> tuple[str, ...]:
-    records = line.records
+def _alone(panel: Panel) -> bool:
+    """Whether clients have models that nobody else trained."""
+    known = [r for line in panel.lines for r in line.records if "test_loss_local" in r.clients]
+    return bool(known) and not any(record.summary.get("tuned") for record in known)
+
+
+def _hurt(panel: Panel, line: Line) -> float:
+    """The share of the clients that have more loss than they would otherwise."""
+    base = panel.lines[0]._replace(kind="local") if _alone(panel) else panel.lines[0]
+    shares = []
+    for record, other in zip(line.records, base.records, strict=False):
+        mine = record if base.kind == "local" else other
+        gap = record.clients[_loss(line)] - mine.clients[_loss(base)]
+        shares.append(np.mean(gap[np.isfinite(gap)] > 0))
+    return float(np.mean(shares))
+
+
+def _loss(line: Line) -> str:
+    return f"test_loss_{line.kind}"
+
+
+def _row(panel: Panel, line: Line) -> tuple[str, ...]:
+    records, kind = line.records, line.kind
     scores = [100 * _known(record, f"test_{kind}") for record in records]
     losses = np.array([_known(record, f"test_loss_{kind}").mean() for record in records])
-    hurt = np.mean([record.summary["taking_part"]["personal"]["share_hurt"] for record in records])
-    means = np.array([one.mean() for one in scores])
-    alone = kind == "local"
+    means, hurt = np.array([one.mean() for one in scores]), 100 * _hurt(panel, line)
+    alone = not line.chosen
     rounds = np.mean([r.summary["rounds"] + r.summary["warmup_rounds"] for r in records])
     sent = np.mean([(r.metrics["bits_up"][-1] + r.metrics["bits_down"][-1]) / 8e6 for r in records])
     return (
-        label,
-        setting,
+        line.label,
+        "" if alone else chosen(line),
         f"{losses.mean():.4f} ± {_error(losses):.4f}",
         f"{means.mean():.1f} ± {_error(means):.1f}",
         f"{np.mean([np.percentile(one, 10) for one in scores]):.1f}",
         f"{np.mean([one.min() for one in scores]):.1f}",
-        "" if alone else f"{100 * hurt:.0f} %",
+        "" if alone or (line is panel.lines[0] and not _alone(panel)) else f"{hurt:.0f} %",
         "0" if alone else f"{rounds:g}",
         "0" if alone else f"{sent:.3g}",
     )
@@ -86,15 +108,17 @@ def figure(panels: Sequence[Panel]) -> Picture:
     grid = made.subplots(1, len(panels), squeeze=False)[0]
     for axes, panel in zip(grid, panels, strict=True):
         for place, line in enumerate(reversed(panel.lines)):
-            losses = np.array([_known(r, "test_loss_personal").mean() for r in line.records])
+            losses = np.array([_known(r, _loss(line)).mean() for r in line.records])
             ours = line.label.startswith("Scafflix")
             colour = "tab:blue" if ours else "0.35"
             axes.errorbar(losses.mean(), place, xerr=_error(losses), fmt="o", color=colour)
-        alone = np.mean([_known(r, "test_loss_local").mean() for r in panel.lines[0].records])
-        axes.axvline(float(alone), color="0.6", lw=1, ls="--")
+        base = panel.lines[0]._replace(kind="local") if _alone(panel) else panel.lines[0]
+        dashed = np.mean([_known(r, _loss(base)).mean() for r in base.records])
+        axes.axvline(float(dashed), color="0.6", lw=1, ls="--")
         axes.set_yticks(range(len(panel.lines)), [line.label for line in reversed(panel.lines)])
         axes.set_title(panel.title)
-        axes.set_xlabel("mean test loss over clients (dashed: alone)")
+        word = "alone" if _alone(panel) else base.label
+        axes.set_xlabel(f"mean test loss over clients (dashed: {word})")
         axes.locator_params(axis="x", nbins=5)
         axes.grid(visible=True, axis="x", alpha=0.3)
     return made

@@ -10,9 +10,11 @@ import numpy as np
 
 from scafflix.record import Record
 from scafflix.report.curves import Family, alpha_label, families
-from scafflix.report.recommendation import against_alone, ends, number
+from scafflix.report.recommendation import Words, against_own, ends, number, words_of
 from scafflix.report.table import Table
 from scafflix.report.tables import KINDS
+
+OWN = "own models"  # by whatever way
 
 
 def facts(record: Record) -> dict[str, str]:
@@ -28,7 +30,8 @@ def facts(record: Record) -> dict[str, str]:
         for kind in ("personal", "global"):
             one = found[kind]
             many = f"{one['hurt']} of {found['clients']} clients worse off"
-            made[f"{found['part']} loss, {kind}"] = f"{against_alone(one)}; {many}{by(one)}"
+            against = against_own(one, words_of(record.summary).own)
+            made[f"{found['part']} loss, {kind}"] = f"{against}; {many}{by(one)}"
     curves: dict[str, Any] | None = record.summary.get("calibration")
     if curves is not None:
         each = [f"{kind} {curves[kind]['error']:.3g}" for kind in KINDS if kind in curves]
@@ -70,7 +73,7 @@ def worse_off(records: Sequence[Record]) -> Table | None:
             for one in (alone["personal"], alone["global"])
         )
 
-    title = "Clients with more held-out loss than alone"
+    title = f"Clients with more held-out loss than {_shared_words(found).than}"
     return _by_family(title, ("personal", "global"), found, cells)
 
 
@@ -96,7 +99,14 @@ def taken_home(records: Sequence[Record]) -> Table | None:
         f"{home['part'].capitalize()} {home['metric']}{unit} of the models taken home, "
         f"{100 * home['level']:.0f} % intervals"
     )
-    return _by_family(title, ("taken home", "- each alone", "- one for all"), found, cells)
+    each = f"- {_shared_words(found).each}"
+    return _by_family(title, ("taken home", each, "- one for all"), found, cells)
+
+
+def _shared_words(found: Sequence[Family]) -> Words:
+    """What all of these call the clients' own models."""
+    words = {words_of(family.records[0].summary) for family in found}
+    return words.pop() if len(words) == 1 else Words("", OWN, OWN, f"with their {OWN}")
 
 
 def _in_brackets(words: str) -> str:

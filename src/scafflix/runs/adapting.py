@@ -95,6 +95,7 @@ def adapt(
         "metric": problem.network.metric,
         "classes": list(classes_of(run)),
         "label_kind": run.summary.get("label_kind", "text"),
+        "tuned": not linear,  # from the shared model
         "alpha": {"rule": chosen.rule, "expected_gain": float(chosen.gain.mean())},
         **worth(clients, found.look, problem.network.metric, seed),
         **module,

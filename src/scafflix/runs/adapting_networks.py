@@ -24,6 +24,7 @@ from scafflix.problems.evaluation import ALONE, examine
 from scafflix.problems.problem import Problem
 from scafflix.record import COUNTED, KINDS, Record
 from scafflix.runs.adapting import Columns, Newcomers, codes_of, told_by
+from scafflix.runs.assembly import usual_recipe
 from scafflix.simulate.taken_home import mixtures, named
 from scafflix.simulate.taking_part import Look
 
@@ -102,7 +103,8 @@ def _global_model(run: Record, problem: Problem) -> Any:
 def _recipe(run: Record) -> Recipe:
     """How the run looked for its clients' x_i*, as far as its record says."""
     known = run.summary.get("local_optima") or {}
-    usual = Recipe(stepsize=known.get("stepsize"))
+    usual = usual_recipe(run.config.get("optima", "common"))
+    usual = replace(usual, stepsize=known.get("stepsize", usual.stepsize))
     asked = {
         key: run.config[f"optima_{key}"]
         for key in ("batch", "steps")

@@ -1,8 +1,8 @@
 """Which alpha, for a network: one seed of the study.
 
-Every line is a run of the command's own, from the cache if it was made before: after a warm-up by
-FedAvg, each client tunes the warm model into its x_i*, and rounds go on from it. The rules go by
-the validation part, which early stopping needs anyway.
+Every line is a run of the command's own, from the cache if it was made before. A rule mixes after
+the rounds, with the shared model as each client tuned it; FLIX trains for the mixture with what
+each client found alone, from a random start. The rules go by the validation part.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from scafflix.core.types import Floats
 from scafflix.record import Record
 from scafflix.runs.assembly import for_method
 from scafflix.runs.config import RunConfig, build
 from scafflix.runs.fates import Fate, Fates, fate
 from scafflix.runs.runner import Runner
 
-ABOUT_LINES = ("title", "divisions", "alphas", "looks", "rounds")
-LOWER = (0.3, 0.5)  # alphas of training that are looked at round by round, besides 1
+ABOUT_LINES = ("title", "divisions", "alphas", "looks", "rounds", "alone", "tuned")
 
 
 def fates_of(settings: Mapping[str, Any], panel: Mapping[str, Any], seed: int) -> Fates:
@@ -27,33 +27,40 @@ def fates_of(settings: Mapping[str, Any], panel: Mapping[str, Any], seed: int) -
     looks, last = panel["looks"], panel["rounds"]
     runner = Runner.of(build(RunConfig, base))
 
-    def run(alpha: Any, rounds: int = last, method: str = "scafflix") -> Record:
-        own = {"alpha": alpha, "rounds": rounds, "every": rounds, "method": method}
-        return runner.cached_run(for_method(build(RunConfig, base | own)))
+    def run(rounds: int, method: str = "scafflix", **own: Any) -> Record:
+        asked = {"rounds": rounds, "every": rounds, "method": method, **own}
+        return runner.cached_run(for_method(build(RunConfig, base | asked)))
 
-    chosen = {look: run("validation", look) for look in looks}
-    ends = {
-        "local": _fate(chosen[last], "local"),
-        "global": _fate(chosen[last], "global"),
-        **{f"alpha {alpha:g}": _fate(run(alpha)) for alpha in panel["alphas"] if alpha < 1},
-        "alpha 1": _fate(chosen[last], "global"),
-        "validation": _fate(chosen[last]),
-        "common": _fate(run("common")),
+    flix = {
+        alpha: {look: run(look, alpha=alpha, **panel["alone"]) for look in looks}
+        for alpha in panel["alphas"]
+        if alpha < 1
     }
+    alone = next(iter(flix.values()))[last].clients["test_loss_local"]
+    chosen = {look: run(look, alpha="validation", **panel["tuned"]) for look in looks}
+    common = {look: run(look, "fedavg", alpha=1.0, optima="none") for look in looks}
+
+    def fates(records: Mapping[int, Record], kind: str = "personal") -> dict[int, Fate]:
+        return {look: _fate(one, alone, kind) for look, one in records.items()}
+
     rounds = {
-        "FedAvg": {look: _fate(run(1.0, look, "fedavg")) for look in looks},
-        "alpha 1, as trained": {look: _fate(one, "global") for look, one in chosen.items()},
-        "alpha 1, chosen": {look: _fate(one) for look, one in chosen.items()},
-        **{
-            f"alpha {alpha:g}, as trained": {look: _fate(run(alpha, look)) for look in looks}
-            for alpha in LOWER
-        },
+        "FedAvg": fates(common),
+        "alpha 1, as trained": fates(chosen, "global"),
+        "alpha 1, tuned": fates(chosen, "local"),
+        "alpha 1, chosen": fates(chosen),
+        **{f"alpha {alpha:g}, as trained": fates(records) for alpha, records in flix.items()},
+    }
+    ends = {
+        "local": _fate(next(iter(flix.values()))[last], alone, "local"),
+        "global": rounds["alpha 1, as trained"][last],
+        **{f"alpha {alpha:g}": _fate(records[last], alone) for alpha, records in flix.items()},
+        "alpha 1": rounds["alpha 1, as trained"][last],
+        "validation": rounds["alpha 1, chosen"][last],
     }
     return Fates(ends, rounds, {})
 
 
-def _fate(record: Record, kind: str = "personal") -> Fate:
+def _fate(record: Record, alone: Floats, kind: str = "personal") -> Fate:
     """By what the record says of every client's test examples."""
     known = record.clients
-    alone = known["test_loss_local"]
     return fate(known[f"test_loss_{kind}"], known[f"test_{kind}"], alone)

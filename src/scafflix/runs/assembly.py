@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from scafflix import data, gradients
+from scafflix import data, gradients, theory
 from scafflix.core import specs
 from scafflix.core.errors import ScafflixError
+from scafflix.core.types import Floats
 from scafflix.data import Federation
 from scafflix.gradients import Gradient
 from scafflix.methods import Method, find, parameters
@@ -18,7 +19,8 @@ from scafflix.methods.private import private
 from scafflix.methods.transport import FULL, transported
 from scafflix.models import LinearModel, Network, TorchNetwork, is_network
 from scafflix.models.naming import check_model, model_by_name
-from scafflix.personalization.optima import Recipe
+from scafflix.personalization.optima import TUNING, Recipe
+from scafflix.personalization.personalize import read_alpha, rule_in
 from scafflix.problems.problem import LINEAR_L2, Problem
 from scafflix.runs.config import (
     LINEAR,
@@ -35,6 +37,7 @@ from scafflix.runs.config import (
 )
 from scafflix.runs.config import NETWORKS as OF_NETWORKS
 from scafflix.simulate.planning import BATCH, PROBABILITY, STEPSIZE
+from scafflix.simulate.schedule import looks_every
 from scafflix.theory import Plan
 
 OF_TABLES = tuple(entry.name for entry in fields(ProblemConfig) if entry.metadata["only"] == TABLES)
@@ -180,12 +183,19 @@ def recipe_of(config: TrainingConfig) -> Recipe:
     stepsize = config.optima_stepsize
     if isinstance(stepsize, str) and stepsize != "auto":
         raise ScafflixError(f"optima_stepsize is {stepsize!r}; it must be auto or a number.")
-    return Recipe(
-        stepsize=None if isinstance(stepsize, str) else stepsize,
-        batch=config.optima_batch,
-        steps=config.optima_steps,
+    usual = usual_recipe(config.optima)
+    return replace(
+        usual,
+        stepsize=usual.stepsize if isinstance(stepsize, str) else stepsize,
+        batch=usual.batch if config.optima_batch is None else config.optima_batch,
+        steps=usual.steps if config.optima_steps is None else config.optima_steps,
         seed=config.model_seed,
     )
+
+
+def usual_recipe(optima: str) -> Recipe:
+    """How local optima are looked for from there, unless told."""
+    return TUNING if optima == "after" else Recipe()
 
 
 def build_model(model: str, federation: Federation) -> LinearModel | Network | TorchNetwork:
@@ -209,19 +219,46 @@ def resolve(config: Any) -> Any:
 def network_defaults(config: Any) -> Any:
     """The configuration of a network, by whatever name, with its defaults written out."""
     batch = BATCH if config.batch == "auto" else config.batch
+    optima = optima_of(config)
+    usual = usual_recipe(optima)
     filled: dict[str, Any] = {
         "l2": 0.0 if config.l2 is None else config.l2,
         "validation": SHARE if config.validation is None else config.validation,
         "batch": batch,
-        "every": 10 if config.every is None else config.every,
+        "every": looks_every(config.rounds) if config.every is None else config.every,
+        "optima": optima,
+        "optima_batch": usual.batch if config.optima_batch is None else config.optima_batch,
+        "optima_steps": usual.steps if config.optima_steps is None else config.optima_steps,
         "p": PROBABILITY if config.p == "auto" else config.p,
-        "pace": "cautious" if config.pace == "auto" else config.pace,
+        "pace": "steady" if config.pace == "auto" else config.pace,
     }
     if config.min_examples is None and isinstance(batch, int):
         filled["min_examples"] = batch
     if hasattr(config, "stepsize") and config.stepsize == "auto":
         filled["stepsize"] = STEPSIZE
     return replace(config, **filled)
+
+
+def optima_of(config: TrainingConfig) -> str:
+    """Where the local optima of a network come from, unless told: after the rounds, from the model
+    that these gave, where alpha is chosen then; where it is given, from a common start, as in the
+    paper."""
+    if config.optima != "auto" or not isinstance(config, RunConfig):
+        return config.optima
+    chooses = config.alpha is None or rule_in(config.alpha) is not None
+    return "after" if chooses and trial_method(config).mixes else "common"
+
+
+def trial_method(config: RunConfig) -> Method:
+    """The method for one client of a network."""
+    one = np.ones(1)
+    return make_method(theory.without_theory(one, one, 0.5, estimate_of(config)), config)
+
+
+def training_alpha(config: RunConfig, clients: int | None) -> Floats:
+    """alpha_i while the run trains, of a configuration with its defaults written out."""
+    alpha = read_alpha(alpha_of(config), clients)
+    return np.ones_like(alpha) if config.optima == "after" else alpha
 
 
 def load_federation(config: ProblemConfig, network: bool | None = None) -> Federation:

@@ -128,8 +128,8 @@ class TrainingConfig(ProblemConfig):
         "Refuse stepsizes that theory does not cover, instead of warning.", False, only=LINEAR
     )
     pace: str = key(
-        "Control variates advance by p (expected, the paper's), by 1/K (actual) or by the smaller "
-        "(cautious); auto: expected, cautious for networks.",
+        "Control variates advance by p (expected, the paper's), by 1/K (actual), by the smaller "
+        "(cautious), or by a fifth of that (steady); auto: expected, steady for networks.",
         "auto",
     )
     own: str = key(
@@ -142,11 +142,15 @@ class TrainingConfig(ProblemConfig):
     cohort: int | None = key("Clients sampled per round (default: all; 10 for networks).", None)
     individual: bool = key("Scale stepsizes by each client's curvature.", False, only=NETWORKS)
     every: int | None = key(
-        "Rounds between evaluations (default: 1; 10 for networks).", None, only=SAMPLED
+        "Rounds between evaluations (default: 1; for networks a tenth of the rounds, at least 10).",
+        None,
+        only=SAMPLED,
     )
     optima: str = key(
-        "Where local optima start: common (random), warm (after a warm-up), or none (do without).",
-        "common",
+        "Where local optima start: common (random), warm (a model after a warm-up), after (the "
+        "model at the end of the rounds), or none (do without); auto: after if alpha is chosen, "
+        "common if it is given.",
+        "auto",
         only=NETWORKS,
     )
     optima_stepsize: Auto = key(
@@ -154,8 +158,14 @@ class TrainingConfig(ProblemConfig):
         "auto",
         only=OPTIMA,
     )
-    optima_batch: int = key("Batch size of the local optima.", 100, only=OPTIMA)
-    optima_steps: int = key("Steps to a local optimum, at most.", 200, only=OPTIMA)
+    optima_batch: int | None = key(
+        "Batch size of the local optima (default: 100; 32 after the rounds).", None, only=OPTIMA
+    )
+    optima_steps: int | None = key(
+        "Steps to a local optimum: at most, or after the rounds exactly (default: 200; 20).",
+        None,
+        only=OPTIMA,
+    )
     warmup: int = key("Rounds of FedAvg (alpha = 1) in the warm-up.", 100, only=WARM)
     warmup_stepsize: float = key("Learning rate of the warm-up.", 0.1, only=WARM)
     store: str = key(

@@ -27,7 +27,7 @@ from scafflix.methods.remembering import remembering
 from scafflix.models import MODELS, is_network
 from scafflix.models.naming import array_names, check_model
 from scafflix.personalization.optima import check_validation, checked_recipe
-from scafflix.personalization.personalize import checked_alpha, read_alpha, rule_in
+from scafflix.personalization.personalize import check_trained, checked_alpha, read_alpha, rule_in
 from scafflix.privacy.terms import UNITS, Limit, checked_release
 from scafflix.problems.constants import Constants
 from scafflix.record import check_new_folder
@@ -40,6 +40,8 @@ from scafflix.runs.assembly import (
     recipe_of,
     resolve,
     served,
+    training_alpha,
+    trial_method,
 )
 from scafflix.runs.config import OPTIMA, PARAMETERS, PRIVATE, SAMPLED, WARM, RunConfig
 from scafflix.simulate.accounting import check_begin, check_mixing
@@ -54,7 +56,7 @@ from scafflix.simulate.schedule import (
     check_unsampled,
 )
 
-WAYS = ("common", "warm", "none")  # to local optima
+WAYS = ("auto", "common", "warm", "after", "none")  # to local optima
 
 
 def check_read(config: RunConfig, network: bool | None = None) -> None:
@@ -88,7 +90,7 @@ def check_keys(config: RunConfig) -> None:
     method, rule = trial(config), rule_in(config.alpha)
     if config.privacy != "none":
         releasing(remembering(private_method(method, config)), array_names(config.model))
-    if rule is not None:
+    if rule is not None or config.optima == "after":
         check_choice(rule, method)
     if config.h0 != "zero" and not remembers(method):
         raise ScafflixError(
@@ -118,7 +120,7 @@ def trial(config: RunConfig) -> Method:
 
 def check_network_keys(config: RunConfig) -> Method:
     """The same for a network, by whatever name, with its defaults written out."""
-    estimate, one = _check_common(config), np.ones(1)
+    estimate = _check_common(config)
     if isinstance(estimate, Noisy):
         raise ScafflixError("Networks take minibatch or exact gradients, without added noise.")
     choice("optima", config.optima, WAYS)
@@ -136,13 +138,16 @@ def check_network_keys(config: RunConfig) -> Method:
         check_rounds(config.warmup, "warmup")
         theory.chosen_stepsize(config.warmup_stepsize, 1.0, "warmup_stepsize")
     check_new_folder(cache_folder(), force=True)
-    return make_method(theory.without_theory(one, one, 0.5, estimate), config)
+    if config.optima == "after":
+        check_trained(config.alpha)
+    return trial_method(config)
 
 
 def check_data(config: RunConfig, federation: Federation) -> None:
     """Refuse what these data do not allow."""
     config, network = resolve(config), is_network(config.model)
-    alpha = checked_alpha(alpha_of(config), len(federation.clients), config.optima != "none")
+    checked_alpha(alpha_of(config), len(federation.clients), config.optima != "none")
+    alpha = training_alpha(config, len(federation.clients))
     active = np.flatnonzero(alpha)
     check_batch(estimate_of(config), federation, None if network or not len(active) else active)
     if config.part == "validation" and federation.validation is None:
@@ -224,5 +229,4 @@ def check_privacy(config: RunConfig) -> None:
             "noise_multiplier too."
         )
     check_begin(config.privacy, config.h0, config.optima == "warm")
-    number = None if rule_in(config.alpha) is not None else read_alpha(alpha_of(config), None)
-    check_mixing(config.privacy, 1.0 if number is None else number)
+    check_mixing(config.privacy, training_alpha(resolve(config), None))

@@ -21,6 +21,7 @@ from scafflix.core.checkpoint import NOWHERE, Checkpoints
 from scafflix.core.errors import ScafflixError
 from scafflix.core.progress import Progress, Standing
 from scafflix.data import Federation
+from scafflix.models import is_network
 from scafflix.record import Record
 from scafflix.runs import refusals
 from scafflix.runs.assembly import for_method, load_federation, resolve, served
@@ -30,6 +31,8 @@ from scafflix.runs.studies import chosen_panels
 from scafflix.runs.tuning import Cell, best, cell
 
 Setting = dict[str, Any]  # keys of a run and their values
+# of a line, that its settings are compared with
+KEPT = ("method", "pace", "individual", "optima", "optima_batch", "optima_steps")
 FEWER = 4  # of so many settings one is compared again, and at least two
 
 
@@ -46,6 +49,7 @@ class Line(NamedTuple):
     label: str
     chosen: list[Setting]  # for each division
     records: list[Record]
+    kind: str = "personal"  # of the models that it is about
 
 
 class Panel(NamedTuple):
@@ -66,6 +70,7 @@ class Task(NamedTuple):
     rungs: tuple[int, ...]  # rounds with which they are compared: few favour small steps
     seeds: int
     by_loss: bool  # how they are chosen; else by the score
+    kind: str  # of the models that it is about: personal, global or local
 
     @property
     def compared(self) -> list[tuple[int, int]]:
@@ -97,15 +102,15 @@ def reproduce(
     progress: Progress | None = None,
     checkpoints: Checkpoints = NOWHERE,
 ) -> list[Panel]:
-    """The panels of a figure, all or those that `changes` number; other changes are of keys, for
-    every panel."""
-    plans = list(_plans(name, scale, changes or {}))
-    _check([task for _, tasks in plans for task in tasks])
-    total = sum(task.runs for _, tasks in plans for task in tasks)
+    """The panels of a figure and their lines, all or those that `changes` number; other changes are
+    of keys, for every panel."""
+    planned = list(plans(name, scale, changes or {}))
+    _check([task for _, tasks in planned for task in tasks])
+    total = sum(task.runs for _, tasks in planned for task in tasks)
     count = itertools.count()
     runners: dict[Any, Runner] = {}
     panels = []
-    for title, tasks in plans:
+    for title, tasks in planned:
         lines: dict[str, Line] = {}
         tried: dict[str, list[Trial]] = {}
         for task in tasks:
@@ -114,7 +119,7 @@ def reproduce(
                 # one at a time in memory
                 runners = {problem: Runner.of(task.config, checkpoints)}
             line, trials = _line(runners[problem], task, count, total, progress)
-            before = lines.setdefault(task.label, Line(task.label, [], []))
+            before = lines.setdefault(task.label, Line(task.label, [], [], task.kind))
             before.chosen.extend(line.chosen)
             before.records.extend(line.records)
             tried.setdefault(task.label, []).extend(trials)
@@ -135,15 +140,18 @@ def _check(tasks: list[Task]) -> None:
         refusals.check_data(one, federations[problem])
 
 
-def _plans(name: str, scale: Scale, changes: Mapping[str, Any]) -> Iterator[tuple[str, list[Task]]]:
+def plans(name: str, scale: Scale, changes: Mapping[str, Any]) -> Iterator[tuple[str, list[Task]]]:
+    """The lines of each panel before they are run."""
     settings = figure_settings(name)
     changes = dict(changes)
+    some = changes.pop("lines", None)
     for panel in chosen_panels(settings["panels"], changes.pop("panels", None)):
         shared = figure_settings(panel["on"])
-        base = {**shared["common"], **shared[scale]}
+        base = {**shared["common"], **shared[scale if scale in shared else Scale.laptop]}
         base |= {**panel.get("common", {}), **panel.get(scale, {}), **changes}
         (divisions,) = _numbers("divisions", base.pop("divisions", 1), int)
         lines = panel["lines"] if "lines" in panel else settings["lines"][panel["compares"]]
+        lines = chosen_panels(lines, some, "line")
         yield (
             panel["title"],
             [
@@ -165,22 +173,24 @@ def _tasks(lines: list[dict[str, Any]], base: dict[str, Any], scale: Scale) -> I
     rungs = _rungs(base.pop("tuning_rounds"), *_numbers("rounds", base["rounds"], int))
     by_loss = base.pop("by", "score") == "loss"
     for line in lines:
-        own = {key: value for key, value in line.items() if key not in ("label", "tries")}
+        own = {key: line[key] for key in line if key not in ("label", "tries", "kind")}
         if "cohort" in own and scale is Scale.smoke:
             own["cohort"] = min(own["cohort"], *_numbers("clients", base["clients"], int))
         config = _run_of({**base, **own, "keep": "none"})
         # a stepsize is chosen for a method as the data set's file has it, not for every
         # line: gamma steps in the space of the clients' models, whatever alpha, tau and p
         alpha = config.alpha if config.alpha == 1 else base["alpha"]
-        kept = {key: own[key] for key in own if key in ("method", "pace", "individual")}
+        kept = {key: own[key] for key in own if key in KEPT}
+        tries = line.get("tries", [{}])
         tuning = {"alpha": alpha, "part": "validation", "keep": "none"}
+        if is_network(config.model) and alpha == 1 and not any("alpha" in one for one in tries):
+            tuning["optima"] = "none"
         trial = _run_of({**base, **kept, **tuning})
-        tries = tuple(
-            {**setting, "stepsize": stepsize}
-            for setting in line.get("tries", [{}])
-            for stepsize in stepsizes
+        settings = tuple(
+            {**setting, "stepsize": stepsize} for setting in tries for stepsize in stepsizes
         )
-        yield Task(line["label"], config, trial, tries, rungs, seeds, by_loss)
+        kind = line.get("kind", "personal")
+        yield Task(line["label"], config, trial, settings, rungs, seeds, by_loss, kind)
 
 
 def _rungs(given: Any, rounds: int) -> tuple[int, ...]:
@@ -244,7 +254,7 @@ def _line(
     chosen = settings[0]
     config = replace(task.config, **chosen)
     records = [run(replace(config, seed=seed), f"seed {seed}") for seed in range(task.seeds)]
-    return Line(task.label, [chosen], records), tried
+    return Line(task.label, [chosen], records, task.kind), tried
 
 
 def in_words(setting: Setting) -> str:

@@ -42,6 +42,7 @@ from scafflix.runs.assembly import (
     private_method,
     recipe_of,
     resolve,
+    training_alpha,
 )
 from scafflix.runs.config import PARAMETERS, CompareConfig, RunConfig, TrainingConfig, plain
 from scafflix.simulate.accounting import noise_within
@@ -140,7 +141,7 @@ class Runner:
         """Clients of a round; None: all."""
         if self.problem.linear or config.cohort is not None:
             return config.cohort
-        active = read_alpha(alpha_of(config), self.problem.n) > 0
+        active = training_alpha(config, self.problem.n) > 0
         return min(COHORT, int(active.sum())) or None
 
     def member(self, config: RunConfig, progress: Progress | None = None) -> Run:
@@ -150,7 +151,8 @@ class Runner:
         method = private_method(
             make_method(self.plan(config, person, noise), config), config, noise
         )
-        if config.alpha is None and method.mixes and fits(self.problem):
+        chooses = person.after is not None or fits(self.problem)
+        if config.alpha is None and method.mixes and chooses:
             person = person.at("auto")
         return Run(person, method, config.seed)
 
@@ -187,6 +189,7 @@ class Runner:
             self.problem,
             1.0,
             optima=config.optima != "none",
+            after=config.optima == "after",
             start=self.start(config, progress),
             recipe=recipe_of(config),
             progress=progress,
@@ -272,8 +275,7 @@ def _start_keys(config: RunConfig) -> tuple[Any, ...]:
 
 def _local_keys(config: RunConfig) -> tuple[Any, ...]:
     names = ("optima_stepsize", "optima_batch", "optima_steps")
-    none = config.optima == "none"
-    return none, *_start_keys(config), *(getattr(config, name) for name in names)
+    return config.optima, *_start_keys(config), *(getattr(config, name) for name in names)
 
 
 def execute(

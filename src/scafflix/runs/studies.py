@@ -45,7 +45,9 @@ def whole_numbers(name: str, words: str, least: int = 1) -> list[int]:
     return numbers
 
 
-def chosen_panels(panels: Sequence[Panel], asked: str | Sequence[int] | None) -> list[Panel]:
+def chosen_panels(
+    panels: Sequence[Panel], asked: str | Sequence[int] | None, what: str = "panel"
+) -> list[Panel]:
     """Those with these numbers, the first of which is 0; without any, all.
 
     >>> chosen_panels(["heart", "landmine", "digits"], "2,0")
@@ -53,10 +55,10 @@ def chosen_panels(panels: Sequence[Panel], asked: str | Sequence[int] | None) ->
     """
     if asked is None:
         return list(panels)
-    numbers = whole_numbers("panels", asked, least=0) if isinstance(asked, str) else asked
+    numbers = whole_numbers(f"{what}s", asked, least=0) if isinstance(asked, str) else asked
     if max(numbers) >= len(panels):
         raise ScafflixError(
-            f"There is no panel {max(numbers)}; give numbers from 0 to {len(panels) - 1}."
+            f"There is no {what} {max(numbers)}; give numbers from 0 to {len(panels) - 1}."
         )
     return [panels[number] for number in dict.fromkeys(numbers)]
 

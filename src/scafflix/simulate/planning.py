@@ -62,8 +62,9 @@ def check_method(problem: Problem, person: Personalization, method: Method) -> N
             f"The method {method.name} has stepsizes of shape {np.shape(method.gamma)}; it must "
             f"have one for each of the {clients} clients that take part."
         )
-    if person.rule is not None:
+    if person.rule is not None or person.after is not None:
         check_choice(person.rule, method)
+    if person.rule is not None:
         rule_for(person.rule, problem)
     if method.made_for is None:
         return
@@ -74,12 +75,14 @@ def check_method(problem: Problem, person: Personalization, method: Method) -> N
         )
 
 
-def check_choice(rule: str, method: Method) -> None:
-    """Refuse to mix what is no mixture."""
+def check_choice(rule: str | None, method: Method) -> None:
+    """Refuse to mix what is no mixture, by a rule or after the rounds."""
     if not method.mixes:
+        asked = f"alpha is {rule!r}" if rule else "optima is 'after'"
+        other = "alpha a number" if rule else "optima common or none"
         raise ScafflixError(
-            f"alpha is {rule!r}, which mixes the global model with the clients' own at the end, "
-            f"but with {method.name} clients take home models that it made; give alpha a number."
+            f"{asked}, which mixes the global model with the clients' own at the end, but with "
+            f"{method.name} clients take home models that it made; give {other}."
         )
 
 

@@ -21,7 +21,7 @@ from scafflix.models.network import Network, Params
 from scafflix.models.pytorch import TorchNetwork
 from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization
-from scafflix.personalization.rules.choosing import Choice, choose
+from scafflix.personalization.rules.choosing import GIVEN, Choice, choose, given
 from scafflix.problems.evaluation import Examined
 from scafflix.problems.problem import Problem
 from scafflix.record import COUNTED, Record
@@ -143,6 +143,8 @@ def record(problem: Problem, member: Run, outcome: Outcome, wanted: Wanted) -> R
 def _chosen(problem: Problem, member: Run, outcome: Outcome) -> Choice | None:
     """alpha_i by the rule, for x as it is at the end."""
     person = member.person
+    if person.after is not None and person.after.alpha is not None:
+        return given(person.after.alpha)
     if person.rule is None:
         return None
     return choose(problem, person.rule, person.x_star, outcome.x)
@@ -151,7 +153,7 @@ def _chosen(problem: Problem, member: Run, outcome: Outcome) -> Choice | None:
 def _of_alpha(member: Run, chosen: Choice | None) -> dict[str, Any] | None:
     """By which rule alpha was chosen, and what it was expected to gain over the clients' own
     models; None where alpha was given."""
-    if chosen is None:
+    if chosen is None or chosen.rule == GIVEN:
         return None
     notes = [note for note in chosen.note.tolist() if note]
     return {
@@ -313,6 +315,7 @@ def _summary(
         "gamma_median": _or_none(np.median(gamma)),
         "gamma_max": _or_none(gamma.max()),
         "rounds": int(metrics["round"][-1]),
+        "tuned": person.tuned,  # whether x_i* come from a model that all trained together
         "warmup_rounds": 0 if person.start is None else person.start.rounds,
         "iterations": int(metrics["iterations"][-1]),
         "diverged": outcome.divergence and outcome.divergence._asdict(),

@@ -37,6 +37,7 @@ from scafflix.simulate.accounting import (
     told,
     with_privacy,
 )
+from scafflix.simulate.afterwards import settled
 from scafflix.simulate.batch import check_stepsizes
 from scafflix.simulate.bits import message_bits
 from scafflix.simulate.cohorts import train
@@ -49,6 +50,7 @@ from scafflix.simulate.schedule import (
     check_schedule,
     check_store,
     check_unsampled,
+    looks_every,
     states_file,
 )
 from scafflix.simulate.together import nobody, side_by_side, solve, start_controls, start_point
@@ -111,7 +113,7 @@ def sweep(
     side through one compiled program. Networks, and rounds of some of the clients (`cohort`), run
     one after another, with the states of the clients in a store: in memory, on disk, or where
     there is room (`store`); they are looked at every so many rounds (`every`; unless told
-    otherwise every round of a linear model, every tenth of a network).
+    otherwise every round of a linear model, ten times a run of a network).
 
     `start` is ones, zeros or a point x0, for linear models; a network begins where its local
     optima did. `h0` is zero, warm (gradients at the start, projected: one communication) or
@@ -166,7 +168,7 @@ def sweep(
     schedule = Schedule(
         rounds=rounds,
         cohort=cohort,
-        every=(1 if problem.linear else 10) if every is None else every,
+        every=(1 if problem.linear else looks_every(rounds)) if every is None else every,
         part=part,
     )
     together = problem.linear and not sampled
@@ -199,11 +201,15 @@ def sweep(
                 )
                 for number, member in enumerate(runs)
             ]
-    with precision(problem.linear):
-        records = [
-            record(problem, member, outcome, wanted)
-            for member, outcome in zip(runs, outcomes, strict=True)
-        ]
+        records = []
+        for number, (member, outcome) in enumerate(zip(runs, outcomes, strict=True)):
+            part_told = report and part_of(report, number, len(runs))
+            place = checkpoints.within(f"end-{number}")
+            with (
+                precision(problem.linear),
+                settled(problem, member, outcome.x, part_told, place) as one,
+            ):
+                records.append(record(problem, one, outcome, wanted))
     records = [
         one if account is None else with_privacy(one, account, limit, most)
         for one, account in zip(records, accounts, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -101,6 +102,16 @@ def states_file(problem: Problem, store: str, checkpoints: Checkpoints) -> Itera
             place = TemporaryDirectory(dir=private.make_folder(states))  # itself private too
         with place as folder:
             yield Path(folder) / STATES
+
+
+def looks_every(rounds: int) -> int:
+    """Rounds of a network between looks, unless told otherwise: ten looks, since one takes as long
+    as several rounds.
+
+    >>> looks_every(40), looks_every(1000)
+    (10, 100)
+    """
+    return max(10, math.ceil(rounds / 10))
 
 
 def check_store(store: object) -> str:

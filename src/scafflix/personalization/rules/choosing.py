@@ -42,6 +42,7 @@ JAMES_STEIN = Rule(
 )
 RULES = {rule.name: rule for rule in (LOO, VALIDATION, JAMES_STEIN)}
 COMMON = "common"
+GIVEN = "given"  # no rule
 
 
 class Choice(NamedTuple):
@@ -127,6 +128,13 @@ def choice(rule: str, evidence: Evidence, made: Decision, note: NDArray[np.str_]
     at = [np.interp(a, GRID, curve) for a, curve in zip(made.alpha, expected, strict=True)]
     gain = np.where(made.alpha > 0, -np.array(at), 0.0)
     return Choice(rule, made.alpha, gain, evidence.curves, evidence.error, expected, note)
+
+
+def given(alpha: Floats) -> Choice:
+    """What nobody chose: no curve says anything of it."""
+    nothing, clients = np.full((len(alpha), len(GRID)), np.nan), len(alpha)
+    note = np.full(clients, "", np.str_)
+    return Choice(GIVEN, alpha, np.full(clients, np.nan), nothing, None, nothing, note)
 
 
 def _one_class(problem: Problem) -> NDArray[np.bool_]:

@@ -295,7 +295,7 @@ function apart(view, saved) {
     data: traces,
     layout: layout(
       axis("share of clients, from the worst off", { tickformat: ".0%", range: [-0.02, 1.02] }),
-      axis(`${view.line.alone.part} loss saved<br>(below zero: worse off than alone)`),
+      axis(`${view.line.alone.part} loss saved<br>(below zero: worse off than with their own)`),
       { ...keyed(), shapes: [level(0)] },
     ),
   };

@@ -252,7 +252,7 @@ class Page {
     const steps = (table.local_steps ?? []).filter((value) => value !== null);
     if (steps.length) parts.push(`Finding it took ${number(mean(steps))} steps on average, at most ${number(Math.max(...steps))}, before the first round.`);
     parts.push("The smaller α, the more a model leans on the client’s own data; the global model alone, dotted, is then made to be mixed, not used.");
-    parts.push("Solid: personalized models, mean over clients. Dashed: their unlucky tenth. Grey: the local models alone, mean.");
+    parts.push("Solid: personalized models, mean over clients. Dashed: their unlucky tenth. Grey: the clients’ own models, mean.");
     $("cost-words").textContent = parts.join(" ");
   }
 
@@ -270,7 +270,7 @@ class Page {
     if (gain) {
       const known = gain.filter((value) => value !== null), sign = isShare(view.problem) ? 1 : -1;
       const count = (test) => known.filter((value) => test(sign * value)).length;
-      words.push(`Against its local model alone, ${count((v) => v > 0)} of ${known.length} clients gain by taking part, ${count((v) => v < 0)} lose, ${count((v) => v === 0)} score the same.`);
+      words.push(`Against its own model, ${count((v) => v > 0)} of ${known.length} clients gain by taking part, ${count((v) => v < 0)} lose, ${count((v) => v === 0)} score the same.`);
     } else if (!none && kinds.length === 1) words.push("Only the personalized models were scored.");
     $("clients-words").textContent = words.join(" ");
     $("gain").hidden = !gain;
