@@ -151,7 +151,7 @@ def test_kills_of_anything_at_random_moments_leave_the_models_of_the_simulator(
     kills, rounds = ALL if torture else FEW
     config = DeployConfig(data="synthetic:rows=20,features=5", clients=NODES, alpha=0.5, seed=1)
     asked, nodes = write_nodes(checked(config), NODES, tmp_path / "nodes")
-    keys = {"rounds": rounds, "minimum": NODES, "attempts": 1000, "patience": 90.0}
+    keys = {"rounds": rounds, "minimum": NODES, "attempts": 1000, "patience": 45.0}
     made = LocalFederation(tmp_path, DeployConfig(**{**vars(asked), **keys}), nodes, secure=True)
     machines = Processes(made.processes.logs, made.processes.variables)
     seed = int(os.environ.get("SCAFFLIX_KILL_SEED", "0"))
