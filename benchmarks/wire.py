@@ -27,7 +27,7 @@ from scafflix.federate.partition import write_nodes
 
 NODES, FEATURES, SHORT, LONG = 3, 50_000, 2, 12
 CASES: dict[str, dict[str, Any]] = {
-    "`scafflix`": {"method": "scafflix"},
+    "nothing shorter, `scafflix`": {"method": "scafflix"},
     '`scafflix`, `transport = "float32"`': {"transport": "float32"},
     '`scafflix`, `transport = "bfloat16"`': {"transport": "bfloat16"},
     "`tamuna:s=2`": {"method": "tamuna:s=2"},
