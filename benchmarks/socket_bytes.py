@@ -1,7 +1,7 @@
 """Bytes at the SuperLink's TCP socket: what a node sends and gets in a round, by transport and
 compressor.
 
-python benchmarks/wire.py [NUMBER ...]
+python benchmarks/socket_bytes.py [NUMBER ...]
 
 Three nodes on this machine, as real processes, through a port in front of the SuperLink's that
 counts. Two runs of different length: what a round costs is their difference, without the start, the
