@@ -42,7 +42,7 @@ from scafflix.runs.adapting import adapt, told_by
 
 ROUNDS, SIZES, L2 = 6, (12, 16, 25, 40, 60), 0.01
 CLIENTS = len(SIZES)
-CURVE = 8 * 8 * (len(GRID) + 1)  # bits
+CURVE, MEAN = 64 * (len(GRID) + 4), 64 * (len(GRID) + 2)  # bits
 AWAY = "client-2"
 
 
@@ -79,8 +79,10 @@ def learner(number: int) -> ConvexLearner:
     return ConvexLearner(mine, sx.models.logistic(), L2, classes=(-1, 1))
 
 
-def mean_over_examples(curves: Any, sizes: Any) -> Any:
-    return np.average(curves - curves[:, :1], axis=0, weights=sizes)
+def mean_curve(curves: Any, sizes: Any) -> Any:
+    """A client counts as its examples do, and for less than 100."""
+    weights = 1 / (1 / np.array(sizes) + 1 / 100)
+    return np.average(curves - curves[:, :1], axis=0, weights=weights)
 
 
 def clinics(folder: Path, rule: str = "auto", secure: bool = False) -> dict[str, Hospital]:
@@ -161,13 +163,13 @@ def test_clients_choose_the_alphas_and_take_home_the_models_of_the_simulator(fol
     assert [-high, -low] == pytest.approx(near, abs=0.2 * (high - low))
     # the curves themselves stay out of the record, and the objective is that of the training
     own = wanted.curves["own"]
-    np.testing.assert_allclose(made.curves["mean"], mean_over_examples(own, SIZES), atol=1e-6)
-    assert set(made.curves) == {"alpha", "mean", "scarcity"}
+    np.testing.assert_allclose(made.curves["mean"], mean_curve(own, SIZES), atol=1e-6)
+    assert set(made.curves) == {"alpha", "mean", "scarcity", "noise"}
     assert made.metrics["objective"].tolist() == sorted(made.metrics["objective"], reverse=True)
     # for each client one curve up and one mean down; x once, and as the average to commit
     x = 64 * server.x[0].size
     assert made.summary["closing_bits_up"] == CLIENTS * CURVE
-    assert made.summary["closing_bits_down"] == CLIENTS * (2 * x + CURVE)
+    assert made.summary["closing_bits_down"] == CLIENTS * (2 * x + MEAN)
     assert CURVE / 8 <= 200
     found = sx.Record.load(made.save(folder / "record"))
     assert found.summary["alpha"]["rule"] == "loo"
@@ -188,7 +190,8 @@ def test_a_federations_record_serves_newcomers_and_a_page(folder: Path) -> None:
     found = sx.Record.load(made.save(folder / "record"))
     told, wanted = told_by(found), told_by(simulated())
     np.testing.assert_allclose(told.curve, wanted.curve, atol=1e-6)
-    assert told.scarcity == pytest.approx(wanted.scarcity)
+    assert told[1:] == pytest.approx(wanted[1:])
+    assert told.noise > 0
     rows, labels = federation().train.features[:12], federation().train.labels[:12]
     np.savez(folder / "new.npz", x=rows, y=labels)
     newcomer = adapt(found, folder / "new.npz")
@@ -248,7 +251,7 @@ def test_who_is_away_at_the_end_chooses_when_the_server_is_started_again(folder:
     assert made.summary["alpha"]["notes"] == {SILENT: 1}
     others = np.delete(simulated().curves["own"], at, axis=0)
     sizes = np.delete(SIZES, at)
-    np.testing.assert_allclose(made.curves["mean"], mean_over_examples(others, sizes))
+    np.testing.assert_allclose(made.curves["mean"], mean_curve(others, sizes))
     assert not hospitals[AWAY].core.model_path(server.run).exists()
     again = make_server(folder, server.roster, learner(0).start(), rounds=ROUNDS, seed=1)
     made = record(again, serve(again, Direct(hospitals)), {}, 0.0)
@@ -301,13 +304,15 @@ def test_the_last_question_repeated_has_the_same_answer(folder: Path) -> None:
 
 
 def spoiled(curve: Curve) -> dict[str, tuple[str, Curve]]:
-    values, examples = curve.curve
+    (values,) = curve.curve
+    weight = np.arange(len(values)) == len(values) - 3
     return {
-        "not from 0": ("range", curve._replace(curve=(values + 1, examples))),
-        "huge": ("range", curve._replace(curve=(1e200 * values, examples))),
-        "half an example": ("range", curve._replace(curve=(values, 0 * examples + 0.5))),
-        "too short": ("shape", curve._replace(curve=(values[1:], examples))),
-        "NaN": ("not_finite", curve._replace(curve=(np.nan * values, examples))),
+        "not from 0": ("range", curve._replace(curve=(values + 1,))),
+        "huge": ("range", curve._replace(curve=(1e200 * values,))),
+        "for all": ("range", curve._replace(curve=(np.where(weight, 1000, values),))),
+        "for nobody": ("range", curve._replace(curve=(np.where(weight, 0, values),))),
+        "too short": ("shape", curve._replace(curve=(values[1:],))),
+        "NaN": ("not_finite", curve._replace(curve=(np.nan * values,))),
         "another's": ("unknown_client", curve._replace(client="client-0")),
         "another round": ("round", curve._replace(round=curve.round - 1)),
     }
@@ -334,10 +339,10 @@ def test_bad_curves_are_refused_and_are_in_no_mean(folder: Path) -> None:
 
     wire = Lying(hospitals)
     serve(server, wire)
-    assert wire.tried == 7
+    assert wire.tried == 8
     own = simulated().curves["own"]
     assert server.others is not None
-    expected = mean_over_examples(own, SIZES)
+    expected = mean_curve(own, SIZES)
     np.testing.assert_allclose(server.others.curve, expected, atol=1e-6)
 
 
@@ -346,9 +351,16 @@ def test_a_client_refuses_a_mean_that_is_none(folder: Path) -> None:
     server, wire = server_of(folder, hospitals), Direct(hospitals)
     serve(server, wire)
     (last,) = [m for m in wire.seen if isinstance(m, Evaluate) and m.others and m.number == 2]
-    found = hospitals[AWAY].handle(last._replace(others=last.others[:1]))
-    assert isinstance(found, Refusal)
-    assert found.kind == "shape"
+    curve, numbers = last.others
+    for others, kind in (
+        ((curve,), "shape"),
+        ((curve, -numbers), "range"),
+        ((curve, numbers * [1, -1]), "range"),
+        ((curve + 1, numbers), "range"),
+    ):
+        found = hospitals[AWAY].handle(last._replace(others=others))
+        assert isinstance(found, Refusal)
+        assert found.kind == kind
 
 
 @cache

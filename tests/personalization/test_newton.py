@@ -94,3 +94,16 @@ def test_the_scale_of_the_objective_does_not_matter(scale: float) -> None:
     scaled = Quadratics(scale * q.H, scale * q.b)
     expected = np.linalg.solve(np.asarray(q.H), np.asarray(q.b)[..., None])[..., 0]
     np.testing.assert_allclose(solve(scaled, jnp.ones_like(q.b)).x, expected, atol=1e-11)
+
+
+def test_a_small_value_that_is_the_difference_of_larger_ones_is_minimized_to_the_end() -> None:
+    """Its rounding is that of the larger ones, as of a loss of examples that are well predicted."""
+
+    def evaluate(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        small = 1e-3 * jnp.sum(jnp.cosh(x - 1), axis=1)
+        return (10 + small) - 10, 1e-3 * jnp.sinh(x - 1)
+
+    found = jax.jit(
+        lambda x0: newton.minimize(evaluate, lambda x, v: 1e-3 * jnp.cosh(x - 1) * v, x0)
+    )(jnp.array([[0.3, 2.7], [1.4, -1.1], [0.2, 0.9]]))
+    np.testing.assert_allclose(found.x, np.ones((3, 2)), rtol=1e-12)

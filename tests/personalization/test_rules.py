@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -11,9 +13,12 @@ from scipy.stats import t as student
 import reference
 import scafflix as sx
 from cases import L2, Case, examples, problem
+from scafflix.personalization.mixing import mixture
 from scafflix.personalization.rules import blending, james_stein, loo, validation
 from scafflix.personalization.rules.choosing import FEW_OF_ONE_CLASS, ONE_CLASS, choose, rule_for
 from scafflix.personalization.rules.contract import GRID, Decision, Evidence, evidence_of
+from scafflix.runs.studies import scored
+from scafflix.simulate.planning import optima
 
 Floats = NDArray[np.float64]
 
@@ -135,6 +140,101 @@ def test_the_mean_curve_is_read_for_a_clients_own_number_of_examples() -> None:
         expected = curve(n) - curve(n)[0]
         found = blending.for_size(others, np.array([n]))[0]
         np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_of_clients_of_one_size_the_mean_curve_is_plain_and_the_noise_is_that_of_its_shape() -> (
+    None
+):
+    random = np.random.default_rng(5)
+    curves = random.normal(size=(9, len(GRID))).cumsum(axis=1)
+    others = blending.told(evidence(curves, np.full(9, 40)))
+    mean = (curves - curves[:, :1]).mean(axis=0)
+    np.testing.assert_allclose(others.curve, mean)
+    assert others.scarcity == pytest.approx(1 / 40)
+    parts = np.stack([blending.NOISE, blending.DISTANCE], axis=1)
+    V, _ = np.linalg.lstsq(parts, mean, rcond=None)[0]
+    assert others.noise == pytest.approx(max(0.0, 40 * V))
+    np.testing.assert_allclose(blending.for_size(others, np.array([40.0]))[0], others.curve)
+
+
+def test_the_noise_is_a_weighted_least_squares_fit_to_all_curves_at_once() -> None:
+    random = np.random.default_rng(6)
+    n = random.integers(1, 900, 30).astype(float)
+    curves = -random.uniform(1, 2, (30, 1)) / n[:, None] * GRID + random.normal(size=(30, 1)) * GRID
+    others = blending.told(evidence(curves, n))
+    weight = np.sqrt(np.repeat(100 * n / (100 + n), len(GRID)))
+    noise, distance = (
+        a.ravel() for a in (blending.NOISE / n[:, None], blending.DISTANCE + 0 * curves)
+    )
+    parts = np.stack([noise, distance], axis=1)
+    (v, _), *_ = np.linalg.lstsq(parts * weight[:, None], curves.ravel() * weight, rcond=None)
+    assert others.noise == pytest.approx(v)
+    assert v > 0
+
+
+def test_no_client_tells_for_more_than_a_hundred_examples_and_their_order_is_of_no_account() -> (
+    None
+):
+    random = np.random.default_rng(7)
+    n = np.array([1e9, 3.0, 50.0, 700.0])
+    given = evidence(random.normal(size=(4, len(GRID))), n)
+    weights = [
+        blending.sums(evidence(c[None], [k]))[-3] for c, k in zip(given.curves, n, strict=True)
+    ]
+    assert 99.9 < max(weights) < 100
+    assert min(weights) == pytest.approx(3, rel=0.03)
+    turned = evidence(given.curves[::-1], n[::-1])
+    np.testing.assert_allclose(blending.sums(turned), blending.sums(given), atol=1e-12)
+
+
+@pytest.mark.parametrize(("small", "wanted"), [(-1.0, 1.0), (1.0, 0.0)])
+def test_who_has_one_example_does_as_small_clients_tell_and_not_as_large_ones(
+    small: float, wanted: float
+) -> None:
+    """The large ones' curve rises like no parabola, so that its shape tells of no noise at all."""
+    sizes = np.repeat([5000.0, 3.0, 1.0], [10, 10, 1])
+    slopes = np.repeat([0.3, small, np.nan], [10, 10, 1])
+    made = blended(evidence(slopes[:, None] * GRID, sizes))
+    assert made.alpha[-1] == pytest.approx(wanted, abs=0.1)
+    assert made.alpha[0] == 0
+
+
+def tiny_beside_large() -> sx.Problem:
+    """Large clients with two of five classes each, and many with one to six examples of all."""
+    random = np.random.default_rng(0)
+    centres = 1.5 * random.normal(size=(5, 6))
+    train: dict[object, Any] = {}
+    test: dict[object, Any] = {}
+    for client in range(60):
+        large = client % 6 == 0
+        classes = random.choice(5, 2, replace=False) if large else np.arange(5)
+        for part, rows in ((train, 400 if large else random.integers(1, 7)), (test, 50)):
+            y = random.choice(classes, rows)
+            part[client] = (centres[y] + random.normal(size=(rows, 6)), y)
+    return sx.Problem(sx.data.from_clients(train, held_out=test), sx.models.softmax(), l2=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:alpha by")
+def test_tiny_clients_beside_large_ones_that_differ_take_the_common_model() -> None:
+    problem = tiny_beside_large()
+    stars = sx.personalize(problem, 1).points
+    x = np.asarray(optima(problem, [sx.personalize(problem, 1)])[0].x)
+    made = choose(problem, "loo", stars, x)
+    tiny = problem.federation.train.counts < 7
+    alone, shared, mixed = scored(problem, [stars, x, np.asarray(mixture(made.alpha, x, stars))])[0]
+    assert 2 * shared[tiny].mean() < alone[tiny].mean()
+    assert mixed[tiny].mean() < 1.15 * shared[tiny].mean()
+    assert mixed[~tiny].mean() < 1.01 * alone[~tiny].mean() < 0.6 * shared[~tiny].mean()
+
+
+def test_leaving_an_example_out_of_x_moves_it_by_no_more_than_its_own_curvature_allows() -> None:
+    """A client whose model fits its few examples has almost no curvature there."""
+    A, b = examples("logistic")[0][0][:1], np.ones(1)
+    fed = sx.data.from_clients({k: (np.vstack([A, -A]), [1, -1]) for k in range(50)})
+    small = sx.Problem(fed, sx.models.logistic(), l2=1e-5)
+    stars, x = sx.personalize(small, 1).points, 0.1 * A[0]
+    curve = loo.evidence(small, stars, x).curves[0]
+    assert curve[-1] < 1.1 * loss("logistic", A, b, x)
 
 
 def test_the_blend_needs_only_sums_over_the_others() -> None:

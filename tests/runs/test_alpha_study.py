@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import scafflix as sx
@@ -109,3 +110,19 @@ def test_a_network_is_mixed_after_the_rounds_or_trained_for_the_mixture() -> Non
 def test_changes_that_make_no_sense_are_one_sentence(changes: dict[str, str], says: str) -> None:
     with pytest.raises(sx.ScafflixError, match=says):
         alpha_study.study(changes)
+
+
+def test_an_uneven_division_has_large_clients_of_some_classes_and_tiny_ones_of_all() -> None:
+    sizes = {"large": 3, "classes": 1, "rows": 20, "tiny": 10, "most": 4, "test": 5}
+    panel = {"data": "iris", "uneven": sizes}
+    fed = alpha_convex._federation(panel, 0)
+    assert fed.train.counts.tolist() == [20, 20, 20, 4, 1, 2, 3, 4, 1, 2, 3, 4, 1]
+    assert fed.test is not None
+    assert (fed.test.counts == 5).all()
+    assert [len(np.unique(labels)) for labels in np.split(fed.train.labels[:60], 3)] == [1, 1, 1]
+    assert len(np.unique(fed.train.labels[60:])) == 3
+    rows = np.concatenate([fed.train.features, fed.test.features])
+    assert len(np.unique(rows, axis=0)) > 0.95 * len(rows)  # some flowers are alike
+    part = alpha_convex._federation(panel, 0, validation=0.3).validation
+    assert part is not None
+    assert part.counts.tolist() == [6, 6, 6, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0]

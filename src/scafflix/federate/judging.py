@@ -1,8 +1,8 @@
 """alpha_i by a rule, on a node: what it knows of its segment, what it tells, and what it chooses.
 
-A client sends sums over its examples as two arrays: what each alpha of the grid is expected to cost
-beyond alpha = 0, and their number. What comes back are means over the examples of all clients that
-sent some: the costs, and 1/n_i.
+A client sends one array, which the server adds up: what each alpha of the grid is expected to cost
+beyond alpha = 0, and how that goes with 1/n_i, all times its weight. What comes back are the mean
+costs, the mean of 1/n_i, and the noise of own models, v/n_i.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 
 from scafflix.core.durable import Arrays
 from scafflix.core.errors import ScafflixError
+from scafflix.core.types import Floats
 from scafflix.core.vector import Vector
 from scafflix.federate.messages import Fault, problem_with_arrays
 from scafflix.personalization.rules import blending
 from scafflix.personalization.rules.choosing import Choice, choice
 from scafflix.personalization.rules.contract import GRID, Evidence, Rule, Told
 
-LAYOUT = f"float64[{len(GRID)}];float64[1]"
+SENT = f"float64[{blending.SUMS}]"
+RETURNED = f"float64[{len(GRID)}];float64[2]"
 LARGEST = 1e100  # of a loss in a curve: sums of them stay finite
-MOST = 1e12  # examples of a client
 
 
 class Judgement(NamedTuple):
@@ -66,57 +67,57 @@ def chosen(found: Judgement, others: Told) -> Choice:
 
 def curve_of(found: Judgement) -> Arrays:
     """What a client tells of its segment; nothing if it knows nothing."""
-    if not found.evidence.known[0]:
-        return ()
-    costs, examples = blending.sums(found.evidence)
-    return costs, np.array([examples])
+    return (blending.sums(found.evidence),) if found.evidence.known[0] else ()
 
 
 def arrays_of(told: Told) -> Arrays:
     """As it is sent to clients."""
-    return told.curve, np.array([told.scarcity])
+    return told.curve, np.array([told.scarcity, told.noise])
 
 
 def told_in(arrays: Arrays) -> Told:
     """As it was meant."""
-    curve, scarcity = arrays
-    return Told(curve, float(scarcity[0]))
+    curve, (scarcity, noise) = arrays
+    return Told(curve, float(scarcity), float(noise))
 
 
 def mean_of(curves: Iterable[Arrays]) -> Told:
     """The mean of what clients sent: all that is needed are sums."""
-    known = [arrays for arrays in curves if arrays]
-    costs = sum((one[0] for one in known), np.zeros(len(GRID)))
-    return blending.mean(costs, sum(float(one[1][0]) for one in known), len(known))
+    known = [arrays[0] for arrays in curves if arrays]
+    return blending.mean(sum(known, np.zeros(blending.SUMS)))
 
 
 def problem_with_sums(arrays: Arrays) -> Fault | None:
     """What is wrong with what a client sent."""
-    wrong = _problem_with_curve(arrays)
+    wrong = problem_with_arrays("curve", arrays, SENT) or _problem_with_curve(arrays[0][:-3])
     if wrong is not None:
         return wrong
-    (examples,) = arrays[1]
-    if not 1 <= examples <= MOST:
-        return Fault("range", f"it tells of {examples:g} examples; give 1 to {MOST:g}.")
+    weight, scarcity, squares = arrays[0][-3:]
+    if not 0 < squares <= scarcity <= weight < blending.OTHERS:
+        return Fault(
+            "range",
+            f"it tells with the weight {weight:g}; give 0 to {blending.OTHERS:g}, and no more for "
+            "1/n and its square.",
+        )
     return None
 
 
 def problem_with_mean(arrays: Arrays) -> Fault | None:
     """What is wrong with what the server sent."""
-    wrong = _problem_with_curve(arrays)
+    wrong = problem_with_arrays("curve", arrays, RETURNED) or _problem_with_curve(arrays[0])
     if wrong is not None:
         return wrong
-    (scarcity,) = arrays[1]
-    if not 0 < scarcity <= 1:
-        return Fault("range", f"its 1/n is {scarcity:g}; it must be above 0 and at most 1.")
+    scarcity, noise = arrays[1]
+    if not 0 < scarcity <= 1 or not 0 <= noise <= LARGEST:
+        return Fault(
+            "range",
+            f"its 1/n is {scarcity:g} and its noise {noise:g}; they must be above 0 and at most 1, "
+            f"and 0 to {LARGEST:g}.",
+        )
     return None
 
 
-def _problem_with_curve(arrays: Arrays) -> Fault | None:
-    wrong = problem_with_arrays("curve", arrays, LAYOUT)
-    if wrong is not None:
-        return wrong
-    curve, _ = arrays
+def _problem_with_curve(curve: Floats) -> Fault | None:
     if curve[0] != 0 or np.abs(curve).max() > LARGEST:
         return Fault("range", f"its curve must begin with 0 and stay within {LARGEST:g}.")
     return None

@@ -128,7 +128,7 @@ class Evaluate(NamedTuple):
     point: Arrays  # the model; empty for a client that has answered with its curve
     average: Arrays
     restored: Arrays
-    # means over the clients' examples: the costs at every alpha, and 1/n_i; otherwise empty
+    # means over the clients: the costs at every alpha; 1/n_i and the noise; otherwise empty
     others: Arrays = ()
     attempt: str = ""  # at the secure aggregation of what clients report; empty: answer plainly
 
@@ -141,7 +141,7 @@ class Curve(NamedTuple):
     client: str
     round: int
     committed: int
-    curve: Arrays  # sums over its examples: the costs at every alpha, their number; or nothing
+    curve: Arrays  # numbers to be added up: the costs at every alpha, and of n_i; or nothing
 
 
 class Evaluation(NamedTuple):

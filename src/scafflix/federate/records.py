@@ -71,7 +71,8 @@ def record(
 
 def _told(others: Told) -> dict[str, NDArray[Any]]:
     """What the clients told together."""
-    return {"alpha": GRID, "mean": others.curve, "scarcity": np.array([others.scarcity])}
+    numbers = {"scarcity": np.array([others.scarcity]), "noise": np.array([others.noise])}
+    return {"alpha": GRID, "mean": others.curve, **numbers}
 
 
 def without_rounds(

@@ -59,7 +59,8 @@ def minimize(
         forcing = jnp.minimum(0.1, jnp.sqrt(step.norm)) * step.norm
         direction = _solve(lambda v: hessian_product(step.x, v), -step.gradient, forcing, step.done)
         slope = _dots(step.gradient, direction)
-        slack = jnp.where(step.passes > 0, 1e-14 * jnp.abs(step.value), 0.0)  # its rounding
+        # its rounding: a loss near 0 may be the difference of terms that are not
+        slack = jnp.where(step.passes > 0, 1e-14 * (1 + jnp.abs(step.value)), 0.0)
 
         def too_long(length: PerProblem, value: PerProblem) -> Which:
             falls = value <= step.value + 1e-4 * length * slope + slack

@@ -26,7 +26,7 @@ from scafflix.personalization.mixing import mixture
 from scafflix.personalization.personalize import exact_optima
 from scafflix.personalization.rules import blending, loo
 from scafflix.personalization.rules.choosing import LOO, Choice, choice, weighed
-from scafflix.personalization.rules.contract import GRID, Evidence, Told
+from scafflix.personalization.rules.contract import Evidence, Told
 from scafflix.problems.problem import Problem
 from scafflix.record import Record
 from scafflix.simulate.recording import example_counts
@@ -139,9 +139,10 @@ def told_by(run: Record) -> Told:
             ScafflixWarning,
             stacklevel=2,
         )
-        return Told(np.zeros(len(GRID)), 1.0)
+        return blending.NOTHING
     if "own" not in run.curves:  # of a federation, whose clients keep their curves
-        return Told(run.curves["mean"], float(run.curves["scarcity"][0]))
+        noise = run.curves.get("noise", np.zeros(1))  # which records did not have at first
+        return Told(run.curves["mean"], float(run.curves["scarcity"][0]), float(noise[0]))
     part = "validation" if run.summary["alpha"]["rule"] == "validation" else "train"
     weight = run.clients[f"{part}_examples"].astype(float)
     return blending.told(Evidence(run.curves["own"], weight))

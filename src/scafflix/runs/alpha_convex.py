@@ -13,7 +13,8 @@ from jax import Array
 
 from scafflix.core.precision import in_float64
 from scafflix.core.types import Floats
-from scafflix.data import Federation, load
+from scafflix.data import Federation, from_clients, load
+from scafflix.data.arrays import Part
 from scafflix.methods.fedavg import fedavg
 from scafflix.methods.scafflix import scafflix
 from scafflix.models import MODELS, LinearModel
@@ -58,9 +59,36 @@ def fates_of(settings: Mapping[str, Any], panel: Mapping[str, Any], division: in
 def _federation(panel: Mapping[str, Any], division: int, validation: float = 0.0) -> Federation:
     if "rows" in panel:
         return _with_rows(load(panel["data"]), panel["rows"], division, validation)
+    if "uneven" in panel:
+        whole = load(panel["data"], clients=1)
+        return _uneven(whole, panel["uneven"], division, validation)
     names = ("clients", "split", "scale", "intercept", "test")
     options = {name: panel[name] for name in names if name in panel}
     return load(panel["data"], **options, validation=validation, seed=division)
+
+
+def _uneven(
+    whole: Federation, sizes: Mapping[str, int], division: int, validation: float
+) -> Federation:
+    """A few large clients, each with some of the classes and all alike in size, and many tiny ones
+    with a few rows of all classes; features as below."""
+    labels, classes = whole.train.labels, np.unique(whole.train.labels)
+    left = np.random.default_rng(division).permutation(len(labels))
+    rows: dict[object, Part] = {}
+    cuts, test = [], sizes["test"]
+    for client in range(sizes["large"] + sizes["tiny"]):
+        large = client < sizes["large"]
+        first = client * sizes["classes"]
+        mine = classes[np.arange(first, first + sizes["classes"]) % len(classes)]
+        fits = np.isin(labels[left], mine) if large else np.ones(len(left), bool)
+        count = sizes["rows"] if large else 1 + client % sizes["most"]
+        taken = np.flatnonzero(fits)[: test + count]
+        name = f"{'large' if large else 'tiny'}-{client}"
+        rows[name] = whole.train.features[left[taken]], labels[left[taken]]
+        left, end = np.delete(left, taken), test + round(validation * count)
+        order = np.arange(len(taken))
+        cuts.append({"validation": order[test:end], "train": order[end:], "test": order[:test]})
+    return divided(from_clients(rows, name=whole.name), cuts)
 
 
 def _with_rows(whole: Federation, rows: int, division: int, validation: float) -> Federation:

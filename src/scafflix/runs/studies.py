@@ -106,9 +106,12 @@ def divided(
         for part, rows in cut.items():
             parts[part][client] = ready[rows], labels[rows]
     made = from_clients(parts["train"], held_out=parts["test"], name=whole.name)
-    if not any(len(cut.get("validation", ())) for cut in cuts):
+    having = [len(cut.get("validation", ())) > 0 for cut in cuts]
+    if not any(having):
         return made
-    return replace(made, validation=from_clients(parts["validation"]).train)
+    with_rows = itertools.compress(whole.clients, having)
+    chosen: dict[object, Part] = {one: parts["validation"][one] for one in with_rows}
+    return replace(made, validation=from_clients(parts["train"], held_out=chosen).test)
 
 
 @in_float64

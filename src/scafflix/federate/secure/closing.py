@@ -17,7 +17,7 @@ from scafflix.federate.secure.fixed import DOUBLE
 from scafflix.federate.secure.gathering import STAGES, Gathering
 from scafflix.federate.secure.masks import Occasion
 from scafflix.federate.secure.messages import Keys, Masked, Unmasked
-from scafflix.federate.secure.numbers import CURVE, REPORTED
+from scafflix.federate.secure.numbers import REPORTED
 from scafflix.federate.secure.server import SecureServer
 from scafflix.personalization.rules import blending
 
@@ -47,7 +47,7 @@ class Report:
             self._gather()
 
     def _gather(self) -> None:
-        core, size = self.core, CURVE if self.what == "curve" else 2 * len(REPORTED)
+        core, size = self.core, blending.SUMS if self.what == "curve" else 2 * len(REPORTED)
         occasion = Occasion(core.run, core.epoch, core.round, secrets.token_hex(16))
         threshold = max(FEWEST, len(self.names) // 2 + 1)
         self.gathering = Gathering(occasion, threshold, DOUBLE, size)
@@ -107,8 +107,7 @@ def consult(consultation: Consultation, ask: Callable[[Report], None]) -> None:
     assert isinstance(core, SecureServer)
     if consultation.names:
         sums = Report(core, consultation.names, consultation.request, "curve").gather(ask)
-        known = np.zeros(CURVE) if sums is None else sums
-        consultation.summed = blending.mean(known[:-2], float(known[-2]), round(known[-1]))
+        consultation.summed = blending.NOTHING if sums is None else blending.mean(sums)
 
 
 def measure(farewell: Farewell, ask: Callable[[Report], None]) -> dict[str, float]:

@@ -11,11 +11,10 @@ import numpy as np
 from scafflix.core.types import Floats
 from scafflix.federate.messages import Curve, Evaluation, Train
 from scafflix.federate.secure.fixed import FixedPoint, fixed_point_for
-from scafflix.personalization.rules.contract import GRID
+from scafflix.personalization.rules.blending import SUMS
 
 ARRAYS: dict[str, Any] = {"point": (), "average": (), "restored": ()}
 KIND = {"kind": "train"}
-CURVE = len(GRID) + 2  # the costs, the examples, and 1
 LARGEST = 1e12  # of a number that is reported
 REPORTED = (
     *("loss", "score", "loss_personal", "alpha", "gain"),
@@ -31,11 +30,11 @@ def kept(message: Train) -> dict[str, Any]:
 
 def reported(told: Curve | Evaluation) -> dict[str, Any]:
     """What a client has to tell at the end: of each number the number and 1, or twice 0 where it
-    is unknown or too large."""
+    is unknown or too large. Of a curve the numbers alone, or nothing but 0."""
     if isinstance(told, Curve):
         known = [number for part in told.curve for number in part.tolist()]
         fits = known and all(abs(number) < LARGEST for number in known)
-        return {"kind": "curve", "numbers": [*known, 1.0] if fits else [0.0] * CURVE}
+        return {"kind": "curve", "numbers": known if fits else [0.0] * SUMS}
     numbers: list[float] = []
     for name in REPORTED:
         value = getattr(told, name)

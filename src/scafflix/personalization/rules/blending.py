@@ -1,5 +1,5 @@
-"""From the clients' curves to alpha_i. What others tell a client are sums over their examples: of
-what each alpha costs beyond alpha = 0, and their number.
+"""From the clients' curves to alpha_i. What others tell a client are sums over them, by weights
+that go with their examples and stay below 100.
 """
 
 from __future__ import annotations
@@ -13,39 +13,53 @@ from scafflix.personalization.rules.contract import GRID, Decision, Evidence, To
 
 LEVEL = 0.05  # of the test by which a client's own evidence forbids an alpha
 OTHERS = 100.0  # examples that what others tell counts for
-NOTHING = Told(np.zeros(len(GRID)), 1.0)  # what nobody tells: that there is nothing to gain
+NOTHING = Told(np.zeros(len(GRID)), 1.0, 0.0)  # what nobody tells: that there is nothing to gain
+# what an alpha costs beyond alpha = 0 by the noise of x_i*, and by the distance of x, for 1 of each
+NOISE, DISTANCE = (1 - GRID) ** 2 / 2 - 0.5, GRID**2 / 2
+SUMS = len(GRID) + 4
 
 
 def told(evidence: Evidence) -> Told:
     """What clients with this evidence tell all."""
-    costs, examples = sums(evidence)
-    return mean(costs, examples, int(evidence.known.sum()))
+    return mean(sums(evidence))
 
 
-def sums(evidence: Evidence) -> tuple[Floats, float]:
-    """Over the examples of those who know something: costs at every alpha, and their number."""
+def sums(evidence: Evidence) -> Floats:
+    """Over those who know something, `[SUMS]`: w_i times the cost of each alpha, its product with
+    the curve of noise over n_i, 1, 1/n_i and 1/n_i^2.
+
+    The others' curve counts for 100 examples because clients differ by as much as 100 examples
+    leave unknown. So one client tells of all others as much as w_i = 1/(1/n_i + 1/100) examples: a
+    large one does not drown the rest, and the curve of a tiny one, which is noise, counts little.
+    """
     known = evidence.known
-    weight = evidence.weight[known]
-    return weight @ _from_zero(evidence.curves[known]), float(weight.sum())
+    n, costs = evidence.weight[known], _from_zero(evidence.curves[known])
+    w = 1 / (1 / n + 1 / OTHERS)
+    return np.array([*(w @ costs), (w / n) @ (costs @ NOISE), w.sum(), w @ (1 / n), w @ (1 / n**2)])
 
 
-def mean(costs: Floats, examples: float, clients: int) -> Told:
-    """From sums over the examples of so many clients: all examples count the same, so that a client
-    with few of them, whose curve is noise, moves the mean little."""
-    return Told(costs / examples, clients / examples) if clients else NOTHING
+def mean(sums: Floats) -> Told:
+    """From the sum of what all clients tell. The noise is that of the least squares fit of
+
+        B DISTANCE(alpha) + (v / n_i) NOISE(alpha)
+
+    to the curves of all, each with its weight: both the shape of the curves and how they change
+    with n_i tell of v. The shape alone does not, since curves are no parabolas.
+    """
+    weight = sums[-3]
+    if not weight > 0:
+        return NOTHING
+    curve, (product, _, scarcity, squares) = sums[: len(GRID)] / weight, sums[len(GRID) :] / weight
+    along = NOISE @ DISTANCE / (DISTANCE @ DISTANCE)  # of DISTANCE in NOISE
+    found = product - scarcity * along * (DISTANCE @ curve)
+    sure = squares * NOISE @ NOISE - scarcity**2 * along * (NOISE @ DISTANCE)
+    return Told(curve, float(scarcity), max(0.0, float(found / sure)) if sure > 0 else 0.0)
 
 
 def for_size(others: Told, n: Floats) -> Floats:
-    """What the mean curve would be for clients with n examples each, `[clients, alphas]`.
-
-    About (1/2) (alpha^2 B + (1 - alpha)^2 V) beyond a constant: B is how far x is from what a
-    client looks for, V the noise of its own model, which goes with 1/n.
-    """
-    noise, distance = (1 - GRID) ** 2 / 2 - 0.5, GRID**2 / 2
-    fitted, *_ = np.linalg.lstsq(np.stack([noise, distance], axis=1), others.curve, rcond=None)
-    V = max(0.0, float(fitted[0]))
-    more = V * (1 / (n * others.scarcity) - 1)
-    return np.asarray(others.curve + more[:, None] * noise)
+    """What the mean curve would be for clients with n examples each, `[clients, alphas]`."""
+    more = others.noise * (1 / n - others.scarcity)
+    return np.asarray(others.curve + more[:, None] * NOISE)
 
 
 def blended_with(evidence: Evidence, others: Told, level: float = LEVEL) -> Decision:

@@ -58,10 +58,11 @@ def evidence_of(
 
 
 class Told(NamedTuple):
-    """What the clients that know something tell all, as means over all their examples."""
+    """What the clients that know something tell all, as weighted means over them."""
 
     curve: Floats  # [alphas], what each alpha costs beyond alpha = 0
-    scarcity: float  # the mean of 1/n_i: clients over examples
+    scarcity: float  # 1/n_i
+    noise: float  # v: own models of n_i examples have the noise v/n_i
 
 
 class Decision(NamedTuple):

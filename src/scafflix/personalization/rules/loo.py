@@ -12,7 +12,12 @@ are needed, by the formula of Sherman, Morrison and Woodbury:
 
 The common model saw the example too, as one of N clients. Its share 1/N of the same step, with the
 client's own Hessian for that of all, takes the example out of x: with a single client both models,
-and both steps, are the same. A client that took no part in x has the share 0.
+and both steps, are the same. In that Hessian the example's own curvature is put right, D_j at x in
+the place of C_j at x_i*, where a client with few examples fits them so well that C_j is almost 0:
+
+    (I + Q_j (D_j - C_j) - Q_j D_j / N)^-1 (Q_j s_j + l2 R_j) / N,   s_j and D_j at x.
+
+A client that took no part in x has the share 0.
 """
 
 from __future__ import annotations
@@ -73,21 +78,28 @@ def evidence(
     train, labels = problem.federation.train, problem.labels["train"]
     seen = predictions(train, x_star, x)
     slope, C = derivatives(problem.model, seen.own, labels)
-    slope_of_x, _ = derivatives(problem.model, seen.common, labels)
+    slope_of_x, D = derivatives(problem.model, seen.common, labels)
     unseen = Predictions(seen.own.copy(), seen.common.copy())
     for rows, mine in zip(spans(train), moved, strict=True):
         if mine is None:
             continue
-        for z, s, part in ((unseen.own, slope, 1.0), (unseen.common, slope_of_x, share)):
-            z[rows] += left_out(mine, s[rows], C[rows], problem.l2, part).reshape(z[rows].shape)
+        for z, s, bend, part in (
+            (unseen.own, slope, C, 1.0),
+            (unseen.common, slope_of_x, D, share),
+        ):
+            by = left_out(mine, s[rows], bend[rows], bend[rows] - C[rows], problem.l2, part)
+            z[rows] += by.reshape(z[rows].shape)
     found = evidence_of(losses(problem, labels, unseen), train.owners, problem.n)
     return found._replace(curves=np.where(train.counts[:, None] > 1, found.curves, np.nan))
 
 
-def left_out(moved: Influence, slope: Floats, C: Floats, l2: float, share: float) -> Floats:
+def left_out(
+    moved: Influence, slope: Floats, bend: Floats, beyond: Floats, l2: float, share: float
+) -> Floats:
     """How the predictions of each of a client's examples `[examples, k]`, by a model with these
-    slopes, change when its share is left out of the fit."""
+    slopes and curvatures, change when its share is left out of the fit; `beyond` is how much larger
+    the curvatures are than those of the influences."""
     right = np.einsum("jpq,jq->jp", moved.Q, slope) + l2 * moved.R
-    unit = np.eye(slope.shape[1])
+    matrix = np.eye(slope.shape[1]) + moved.Q @ (beyond - share * bend)
     with np.errstate(all="ignore"):
-        return np.linalg.solve(unit - share * moved.Q @ C, share * right[..., None])[..., 0]
+        return np.linalg.solve(matrix, share * right[..., None])[..., 0]
