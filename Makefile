@@ -53,7 +53,7 @@ test-fast: lint types
 	$(PYTEST) $(SLOW:%=--ignore=%)
 
 torture: install
-	$(BIN)/python -m pytest tests/trust tests/federate/test_secure_aggregation.py tests/federate/test_secure_view.py --torture
+	$(BIN)/python -m pytest tests/trust tests/federate/test_living_federation.py tests/federate/test_secure_aggregation.py tests/federate/test_secure_view.py --torture
 
 lint: install
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ import argparse
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -118,7 +119,8 @@ def main(words: list[str] | None = None) -> dict[str, sx.Record]:
     options.add_argument("--rank", type=int, default=4)
     options.add_argument("--rounds", type=int, default=24)
     options.add_argument("--cohort", type=int, default=5)
-    options.add_argument("--stepsize", type=float, default=4.0)
+    options.add_argument("--stepsizes", type=float, nargs="+", default=[1.0, 4.0, 16.0])
+    options.add_argument("--trial", type=int, default=6, help="rounds by which one is chosen")
     asked = options.parse_args(words)
     torch.manual_seed(0)
 
@@ -140,16 +142,26 @@ def main(words: list[str] | None = None) -> dict[str, sx.Record]:
     whole = sum(array.numel() for array in state.values())
     print(f"{problem.size:,} parameters in adapters, {whole:,} in the base")
 
-    recipe = sx.Recipe(stepsize=asked.stepsize, batch=20, steps=40)
+    def trained(who: Any, method: Any, stepsize: float, **of: Any) -> sx.Record:
+        plan = sx.plan(problem, who, stepsize=stepsize)
+        return sx.run(problem, who, method(plan), cohort=asked.cohort, every=of["rounds"], **of)
+
+    common = sx.personalize(problem, 1.0, optima=False)
+    losses = {}
+    for tried in asked.stepsizes:  # the test part has no say
+        found = trained(common, sx.finetuning, tried, rounds=asked.trial, part="validation")
+        losses[tried] = found.summary["scores"]["validation"]["personal"]["loss"]
+        print(f"stepsize {tried:g}: validation loss {losses[tried]:.4f}", flush=True)
+    stepsize = min(losses, key=losses.__getitem__)
+
+    recipe = sx.Recipe(stepsize=stepsize, batch=20, steps=40)
     person = sx.personalize(problem, 0.5, recipe=recipe)
-    common = person.at(1.0)
     records: dict[str, sx.Record] = {}
     for name, who, method in (
-        ("FedAvg + fine-tuning", common, sx.finetuning),
+        ("FedAvg + fine-tuning", person.at(1.0), sx.finetuning),
         ("Scafflix, alpha 0.5", person, sx.scafflix),
     ):
-        plan = sx.plan(problem, who, stepsize=asked.stepsize)
-        record = sx.run(problem, who, method(plan), rounds=asked.rounds, cohort=asked.cohort)
+        record = trained(who, method, stepsize, rounds=asked.rounds)
         records[name] = record
         seconds, metrics = record.summary["seconds"], record.metrics
         kilobytes = metrics["bits_up"][-1] / 8e3 / asked.rounds / asked.cohort

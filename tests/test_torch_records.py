@@ -162,6 +162,20 @@ def test_a_newcomer_takes_home_a_mixture_and_answers(record: sx.Record, tmp_path
     assert kept.predict_proba("east", EAST).shape == (len(EAST), 2)
 
 
+def test_a_newcomers_table_may_be_a_data_set_of_hugging_face(
+    record: sx.Record, tmp_path: Path
+) -> None:
+    (tmp_path / "east").mkdir()
+    EAST.to_parquet(tmp_path / "east" / "train.parquet")
+    with pytest.warns(sx.ScafflixWarning, match="their own examples alone"):
+        told, same = (adapt(record, one) for one in (f"hf:{tmp_path / 'east'}", "east.csv"))
+    for name in ("personal/out.weight", "counted/personal/norm.running_mean"):
+        np.testing.assert_array_equal(told.models[name], same.models[name])
+    EAST.to_parquet(tmp_path / "east" / "test.parquet")
+    with pytest.raises(sx.ScafflixError, match="has the parts test, train; give the folder of one"):
+        adapt(record, f"hf:{tmp_path / 'east'}")
+
+
 def test_a_newcomer_to_a_network_in_jax_has_one_too(folder: Path, record: sx.Record) -> None:
     asked = {"data": "people.csv", "split": "column:site", "label": "y", "rounds": 2,
              "alpha": 0.5, "model": "dense", "optima_stepsize": 0.1, "cohort": 2}  # fmt: skip

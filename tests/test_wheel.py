@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,7 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "src")
+SOURCES = ("pyproject.toml", "README.md", "LICENSE", "constraints.txt", "src")
+CONTAINERS = sorted((ROOT / "examples" / "deploy").glob("*.Containerfile"))
 LEFT_OUT = ("torch", "flwr", "mlflow", "wandb", "tensorboard", "pandas", "mkdocs", "pytest")
 
 
@@ -42,18 +45,43 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     for name in SOURCES:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, clone / name)
-    built = run(*pip, "wheel", "--no-deps", "--wheel-dir", folder, clone, folder=folder)
+    # as the container files say: our wheel, with all that it needs
+    (words,) = {line for path in CONTAINERS for line in read(path, r"#   (pip wheel .*)")}
+    built = run(*pip, *shlex.split(words)[1:], folder=clone)
     assert built.returncode == 0, built.stderr
+    shutil.move(clone / "wheels", folder)
     shutil.rmtree(clone)
-    (wheel,) = folder.glob("scafflix-*.whl")
     made = run(sys.executable, "-m", "venv", "--without-pip", folder / "env", folder=folder)
     assert made.returncode == 0, made.stderr
     commands = folder / "env" / "bin"
-    into = ("--python", commands / "python", "install", "--no-compile")
-    known = ("--constraint", ROOT / "constraints.txt")
-    installed = run(*pip, *into, *known, wheel, folder=folder)
+    installed = install(commands, "--no-compile", "scafflix")
     assert installed.returncode == 0, installed.stderr
     return folder, commands
+
+
+def read(path: Path, pattern: str) -> list[str]:
+    """What a file says in lines of this form."""
+    return re.findall(pattern, path.read_text())
+
+
+def install(commands: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """From the wheels alone."""
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    into = ("--python", commands / "python", "install", "--no-index", "--find-links", "wheels")
+    return run(*pip, *into, *words, folder=commands.parents[1])
+
+
+def test_a_container_installs_from_these_wheels_without_a_network(
+    empty: tuple[Path, Path],
+) -> None:
+    _, commands = empty
+    for path in CONTAINERS:
+        (words,) = read(path, r"RUN (pip install [^&]*)")
+        asked = shlex.split(words)
+        assert asked[:5] == ["pip", "install", "--no-index", "--find-links", "/wheels"]
+        done = install(commands, "--dry-run", *asked[5:])
+        assert done.returncode == 0, done.stderr
+        assert re.search("Would install .*flwr", done.stdout)
 
 
 def test_the_wheel_alone_runs_compares_and_reports(empty: tuple[Path, Path]) -> None:

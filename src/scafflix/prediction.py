@@ -40,12 +40,21 @@ def own_module(model: str, about: Mapping[str, Any] | None, given: Any = None) -
     """The module that a run trained: the one that is given, or that FILE.py:NAME names; None of
     another model, and of a module without a file."""
     if given is not None and about is None:
+        if is_own(model):
+            raise _of_a_server(model)
         raise ScafflixError(f"The run trained {model!r}, which is no PyTorch module.")
     if about is None or (given is None and not is_own(model)):
         return None
     if given is None:
         return OwnModule(torch_network(model), about)
     return OwnModule(given if isinstance(given, TorchNetwork) else from_torch(given), about)
+
+
+def _of_a_server(model: str) -> ScafflixError:
+    return ScafflixError(
+        f"The run trained {model}, and its record is that of a server, which never loads a module; "
+        'use a node\'s own record, or put record.model(None, "global") into the module yourself.'
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +174,9 @@ class Predictor:
 def check_answers(predictor: Predictor) -> None:
     """Refuse a model that cannot be made again by its name, or that has no answer for a row."""
     model, own = predictor.model, predictor.own
-    if own is None and model not in MODELS and (is_own(model) or not is_network(model)):
+    if own is None and is_own(model):
+        raise _of_a_server(model)
+    if own is None and model not in MODELS and not is_network(model):
         raise ScafflixError(
             f"The run trained {model!r}, a model of your own, which its record does not hold; give "
             "the class of a PyTorch module as module=..., or call your model with "

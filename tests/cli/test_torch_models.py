@@ -12,10 +12,14 @@ pytest.importorskip(
     reason="PyTorch (large) is not installed; pip install 'scafflix[torch]'",
 )
 
+import pyarrow as pa
+from pyarrow import parquet
+
 import scafflix as sx
 from scafflix.cli import main
 
 MODEL = """
+import torch
 from torch import nn
 
 class Net(nn.Module):
@@ -37,6 +41,29 @@ class Both(Net):
 class Broken(Net):
     def forward(self, pixels):
         return self.outputs(pixels)
+
+class Mean(Net):
+    def forward(self, pixels):
+        return super().forward(pixels).mean()
+
+class OwnNorm(Net):
+    def forward(self, pixels):
+        self.middle = 0.9 * self.middle + 0.1 * pixels.mean(0)
+        return super().forward(pixels - self.middle)
+
+class Norm(Net):
+    def forward(self, pixels):
+        return self.output(self.norm(self.hidden(pixels)))
+
+def own_norm():
+    made = OwnNorm()
+    made.register_buffer("middle", torch.zeros(64))
+    return made
+
+def norm():
+    made = Norm()
+    made.norm = nn.BatchNorm1d(8)
+    return made
 
 number = 3
 """
@@ -94,10 +121,13 @@ def test_a_loss_and_a_score_of_the_file_are_used(command: Command) -> None:
     [
         ("mymodel.py:Nit", "model is 'mymodel.py:Nit', which cannot be imported: module 'mymodel'"),
         ("other.py:Net", "model is 'other.py:Net', which cannot be imported"),
-        ("mymodel.py:Wide", "mymodel.py, line 13: mymodel.py:Wide needs the arguments width"),
+        ("mymodel.py:Wide", "mymodel.py, line 14: mymodel.py:Wide needs the arguments width"),
         ("mymodel.py:number", "which is 3; name a class or a function that makes a"),
-        ("mymodel.py:Both", "mymodel.py, line 17: forward returns a tuple for 4 examples"),
-        ("mymodel.py:Broken", "mymodel.py, line 22: The module or its loss fails on inputs of"),
+        ("mymodel.py:Both", "mymodel.py, line 18: forward returns a tuple for 4 examples"),
+        ("mymodel.py:Mean", "mymodel.py, line 26: forward returns the shape () for 4 examples"),
+        ("mymodel.py:own_norm", "mymodel.py, line 30: The buffer middle changes while the module"),
+        ("mymodel.py:norm --batch 1", "A batch norm takes no single example; give a batch of 2"),
+        ("mymodel.py:Broken", "mymodel.py, line 23: The module or its loss fails on inputs of"),
         ("cmn:units=3", "it must be one of logistic, softmax, linear, cnn, lstm, dense, or FILE"),
     ],
 )
@@ -109,6 +139,52 @@ def test_what_is_no_module_is_refused_in_one_sentence(
     assert sentence in said
     assert said.count("\n") == 1
     assert not Path("run").exists()
+
+
+def test_a_data_set_that_does_not_fit_is_refused_in_one_sentence(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = {
+        "x": [[float(k)] * 64 for k in range(40)],
+        "label": [0, 1] * 20,
+        "who": list("ab") * 20,
+    }
+    for name, kept in (("good", ("x", "label", "who")), ("bare", ("label", "who"))):
+        Path(name).mkdir()
+        parquet.write_table(pa.table({c: columns[c] for c in kept}), f"{name}/train.parquet")
+    Path("cut").mkdir()
+    Path("cut/train.parquet").write_bytes(Path("good/train.parquet").read_bytes()[:90])
+    Path("empty").mkdir()
+    for words, sentence in (
+        ("hf:good --split column:whom", "good: there is no column 'whom'; the columns are 'x'"),
+        ("hf:good --split column:who --label y", "good: there is no column 'y'"),
+        ("hf:bare --split column:who", "bare: no column is left as a feature"),
+        ("hf:cut --split column:who", "cut/train.parquet: cannot be read"),
+        ("hf:empty --split column:who", "empty: holds no data set"),
+    ):
+        asked = (
+            f"--model mymodel.py:Net --alpha 1 --optima none --rounds 2 --out run --data {words}"
+        )
+        assert command(f"run {asked}") == 2, words
+        said = capsys.readouterr().err
+        assert sentence in said
+        assert said.count("\n") == 1
+        assert not Path("run").exists()
+
+
+def test_words_of_texts_are_rows_for_a_module(command: Command) -> None:
+    good, bad = "a good and lovely play", "a dull and weak play"
+    texts = [f"{good if k % 2 else bad} {k}" for k in range(120)]
+    rows = {"text": texts, "label": [k % 2 for k in range(120)], "who": list("abc") * 40}
+    Path("reviews").mkdir()
+    parquet.write_table(pa.table(rows), "reviews/train.parquet")
+    command.file.write_text(MODEL.replace("nn.Linear(64, width)", "nn.Linear(4096, width)"))
+    asked = "--data hf:reviews --split column:who --test 0.2 --alpha 1 --optima none --stepsize 1"
+    assert not command(f"run {asked} --model mymodel.py:Net --rounds 15 --out run")
+    assert sx.Record.load("run").clients["test_personal"].mean() > 0.8
+    asked = "--data hf:reviews --split column:who --test 0.2 --validation 0.2"
+    assert not command(f"adapt run {asked} --out adapted")
+    assert sx.Record.load("adapted").models["personal/hidden.weight"].shape == (3, 8, 4096)
 
 
 def test_a_syntax_error_is_named_with_its_line(

@@ -23,9 +23,10 @@ from scipy import stats
 from scafflix.core.errors import ScafflixError
 from scafflix.federate.client import ClientCore
 from scafflix.federate.configuration import DeployConfig, checked
+from scafflix.federate.draws import secret_normals
 from scafflix.federate.messages import Evaluation, Introduction, Refusal, Train, Upload
 from scafflix.federate.planning import advice
-from scafflix.federate.privacy import Guard, Terms, secure_normals, terms_of
+from scafflix.federate.privacy import Asked, Guard, Terms, terms_of
 from scafflix.federate.records import record
 from scafflix.federate.roster import Roster, new_roster
 from scafflix.federate.secure.server import SecureServer
@@ -67,7 +68,7 @@ def server_of(
 
 
 def test_normal_numbers_of_the_system_are_normal() -> None:
-    drawn = secure_normals((40, 50))
+    drawn = secret_normals((40, 50))
     assert drawn.shape == (40, 50)
     assert stats.kstest(drawn.ravel(), "norm").pvalue > 1e-4
 
@@ -180,7 +181,8 @@ def test_a_server_that_starts_again_goes_on_counting(tmp_path: Path) -> None:
     serve(core, Direct(hospitals))
     again = server_of(tmp_path, hospitals, roster=core.roster, rounds=5)
     assert again.spending.spent == core.spending.spent
-    again.spending.take((0, 2), again.names, again.least_noisy)  # the last round, closed again
+    asked = Asked({}, again.least_noisy, 1)
+    again.spending.take((0, 2), again.names, asked)  # the last round, closed again
     assert again.spending.spent == core.spending.spent
 
 
@@ -193,7 +195,6 @@ GOOD = {
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"privacy": "example", "alpha": 1.0}, "privacy example is for simulations"),
         ({"stepsize": "auto"}, "Stepsizes by theory are made of the clients' data"),
         ({"alpha": "common"}, "a client decides alone"),
         ({"delta": None}, "delta is missing"),

@@ -1,11 +1,12 @@
-"""Real processes on loopback: a node killed in mid-run, TLS, and nodes that are not let in."""
+"""Real processes on loopback: a node that leaves, TLS, and nodes that are not let in."""
 
 from __future__ import annotations
 
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,9 +18,15 @@ from scafflix.core import durable
 from scafflix.federate.certificates import make_certificates, make_node_key
 from scafflix.federate.configuration import DeployConfig, checked
 from scafflix.federate.connection import Link
+from scafflix.federate.flower_server import plan_run
 from scafflix.federate.local import LocalFederation
+from scafflix.federate.messages import Hello, Introduction
+from scafflix.federate.node import client_of
 from scafflix.federate.partition import write_nodes
 from scafflix.federate.processes import Processes, environment, free_port
+from scafflix.federate.roster import new_roster
+from scafflix.federate.server import ServerCore
+from scafflix.federate.settings import AS_IT_STOPPED, Restart
 from scafflix.record import Record
 
 DATA = "synthetic:rows=20,features=5"
@@ -31,33 +38,50 @@ def federation(folder: Path, *, secure: bool = False, **keys: Any) -> LocalFeder
     return LocalFederation(folder, made, nodes, secure=secure)
 
 
-def test_a_node_killed_in_mid_run_and_started_again_loses_nothing(tmp_path: Path) -> None:
-    made = federation(tmp_path, rounds=5, minimum=2, patience=45.0, attempts=20)
-    killed: list[int] = []
+def reference(made: LocalFederation, folder: Path, away: str) -> ServerCore:
+    """The same clients in this process: two rounds of all, two without one that is away, two of
+    the others alone."""
+    cores = {n["client"]: client_of(made.config, {**n, "folder": str(folder)}) for n in made.nodes}
+    people = [core.handle(Hello(start=True)) for core in cores.values()]
+    start = cast(Introduction, people[0]).start
+    all_of = new_roster([cast(Introduction, one)._replace(start=()) for one in people])
+    durable.new_folder(folder / "server")
+    for rounds, roster in ((2, all_of), (4, all_of), (6, all_of.without([away]))):
+        method, settings = plan_run(replace(made.config, rounds=rounds), roster)
+        core = ServerCore(folder / "server", roster, method, start, settings)
+        while not core.done:
+            for name, request in core.requests().items():
+                if rounds == 2 or name != away:
+                    core.receive(name, cores[name].handle(request))
+            core.close()
+    return core
 
-    def watch(done: int, total: int, state: str) -> None:
-        if done >= 2 and not killed:
-            made.kill_node(1)
-            made.start_node(1)
-            killed.append(done)
 
+def test_a_node_that_leaves_for_good_is_waited_for_until_it_is_taken_out(tmp_path: Path) -> None:
+    made = federation(tmp_path, minimum=2, attempts=20)
+    asked, away = made.config, made.nodes[1]["client"]
     with made.processes:
         made.start()
-        started = list(made.processes.running.values())
-        record = made.run(watch)
-    assert killed
-    assert record.summary["rounds"] == 5
-    assert record.clients["rounds"][1] >= 3  # two before, and it came back
-    assert np.isfinite(record.clients["loss_personal"]).all()  # and took its model home
-    assert all(process.poll() is not None for process in started)
-    total = np.zeros(5)
-    for node in made.nodes:
-        path = Path(node["folder"]) / node["client"] / f"{record.summary['run']}.safetensors"
-        kept = durable.read(path)
-        assert kept is not None
-        total += node["alpha"] * kept[1][0]
-        assert np.abs(kept[1][0]).max() > 1e-3
-    assert np.linalg.norm(total) < 1e-12
+        made.config = replace(asked, rounds=2, patience=90.0)
+        made.run()
+        made.kill_node(1)
+        rounds = []
+        for count, restart in ((4, AS_IT_STOPPED), (6, Restart(without=(away,)))):
+            for name in ("superlink", "job"):  # the operator starts the server again
+                if name in made.processes.running:
+                    made.processes.kill(name)
+            made.link.start()
+            made.config = replace(asked, rounds=count, patience=5.0)
+            if restart.without:
+                made.nodes = [node for node in made.nodes if node["client"] != away]
+            record = made.run(restart=restart)
+            rounds.append(record.clients["rounds"].tolist())
+        assert made.processes.running["node-0"].poll() is None
+        assert made.processes.running["node-2"].poll() is None
+    assert rounds == [[4, 2, 4], [6, 6]]
+    made.nodes = federation(tmp_path, minimum=2, attempts=20).nodes
+    expected = reference(made, tmp_path / "reference", away)
+    np.testing.assert_allclose(record.models["global"], expected.x[0], rtol=0, atol=1e-12)
 
 
 def test_the_commands_of_an_operator_train_a_network_among_registered_nodes(

@@ -32,6 +32,7 @@ def site(rows: int, kinds: str) -> pd.DataFrame:
 
 
 def test_commands_on_csv_files_make_the_models_of_the_joined_table(tmp_path: Path) -> None:
+    """At first a site's columns do not fit; it is told which, and mends its file."""
     sites = {"north": site(40, "uv"), "south": site(30, "uw")}  # unlike categories
     (tmp_path / "sites").mkdir()
     for name, frame in sites.items():
@@ -44,16 +45,31 @@ def test_commands_on_csv_files_make_the_models_of_the_joined_table(tmp_path: Pat
     def scafflix(name: str, *words: object) -> subprocess.Popen[str]:
         return processes.start(name, "scafflix", "deploy", *map(str, words))
 
-    with processes:
+    def serve(name: str) -> subprocess.Popen[str]:
         words = ["--config", config, "--nodes", 2, "--port", port, "--out", tmp_path / "out"]
-        serving = scafflix("server", "server", *words, "--insecure")
-        while "waiting for 2 nodes" not in (tmp_path / "server.log").read_text():
-            assert serving.poll() is None, processes.last_words("server")
+        serving = scafflix(name, "server", *words, "--insecure")
+        while "waiting for 2 nodes" not in (tmp_path / f"{name}.log").read_text():
+            assert serving.poll() is None, processes.last_words(name)
             time.sleep(0.2)
-        for name in sites:
-            place = ("--data", tmp_path / "sites" / f"{name}.csv", "--folder", tmp_path / name)
-            words = ["node", "--superlink", f"127.0.0.1:{port}", "--client", name, *place]
-            scafflix(f"node-{name}", *words, "--insecure")
+        return serving
+
+    def node(name: str, file: Path) -> None:
+        words = ["node", "--superlink", f"127.0.0.1:{port}", "--client", name, "--data", file]
+        scafflix(f"node-{name}", *words, "--folder", tmp_path / name, "--insecure")
+
+    with processes:
+        misfit = tmp_path / "misfit.csv"
+        sites["south"].rename(columns={"age": "years"}).to_csv(misfit, index=False)
+        serving = serve("refusing")
+        node("north", tmp_path / "sites" / "north.csv")
+        node("south", misfit)
+        assert serving.wait(600) == 2
+        said = " ".join((tmp_path / "refusing.log").read_text().split())
+        assert "Client 'south' has no column 'age'" in said
+        assert "Traceback" not in said
+        processes.kill("node-south")
+        serving = serve("server")
+        node("south", tmp_path / "sites" / "south.csv")
         assert serving.wait(600) == 0, processes.last_words("server")
     alone = execute(build(RunConfig, {**KEYS, "data": str(tmp_path / "sites")}))
     together = Record.load(tmp_path / "out" / "server" / "record")

@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from in_process_grid import InProcessGrid
+from safetensors.numpy import load_file
 
 import scafflix as sx
+from scafflix.data.tabular import columns_for
 from scafflix.federate.agreement import agree_on, agreement_from, own_table
 from scafflix.federate.configuration import DeployConfig, text_of
 from scafflix.federate.flower_client import client_app
@@ -95,6 +97,50 @@ def test_a_network_trains_on_tables(nodes: dict[int, dict[str, Any]], tmp_path: 
     home = sx.Record.load(tmp_path / "nodes" / "south" / "home")
     frame = SITES["south"]
     assert (home.predict("south", frame) == frame.ill).mean() > 0.6
+
+
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(8, 6).requires_grad_(False)
+        self.norm, self.drop, self.out = nn.BatchNorm1d(6), nn.Dropout(0.2), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.out(self.drop(torch.relu(self.norm(self.base(x)))))
+"""
+
+
+def test_a_nodes_own_record_answers_with_its_module(
+    nodes: dict[int, dict[str, Any]], tmp_path: Path
+) -> None:
+    torch = pytest.importorskip("torch")
+    spec = f"{tmp_path / 'net.py'}:Net"
+    (tmp_path / "net.py").write_text(NET)
+    settings = {number: {**own, "model": spec} for number, own in nodes.items()}
+    more = {"model": "elsewhere.py:Net", "alpha": 0.5, "l2": 0.0, "batch": 10, "rounds": 2}
+    parts = {"test": 0.2, "validation": 0.2, "optima_steps": 10, "optima_stepsize": 0.1}
+    deployed(settings, tmp_path / "out", **more, **parts)
+    frame = SITES["south"]
+    home = sx.Record.load(tmp_path / "nodes" / "south" / "home")
+    assert home.config["model"] == spec
+    features = home.preprocessing.features(columns_for(home.preprocessing, frame))  # type: ignore[union-attr]
+    inputs = torch.tensor(features, dtype=torch.float32)
+    for kind in ("personal", "local"):
+        net = home.module("south", model=kind)
+        said = net(inputs).softmax(1).detach()
+        assert said.std() > 0
+        np.testing.assert_allclose(home.predict_proba("south", frame, model=kind), said, atol=1e-6)
+    (file,) = (tmp_path / "nodes" / "south").glob("*-model.safetensors")
+    saved = load_file(file)
+    for name, array in home.module("south").state_dict().items():
+        np.testing.assert_array_equal(array, saved[name])  # frozen and counted ones, too
+    server = sx.Record.load(tmp_path / "out" / "record")
+    with pytest.raises(sx.ScafflixError, match="a server, which never loads a module"):
+        server.predict(None, frame, model="global")
 
 
 def test_the_servers_record_answers_with_the_global_model(

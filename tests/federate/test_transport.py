@@ -193,7 +193,7 @@ def test_all_libraries_round_alike() -> None:
         np.testing.assert_array_equal(rounded(some), back[0])
 
 
-def test_it_does_not_go_with_privacy_or_secure_aggregation() -> None:
+def test_it_does_not_go_with_privacy_secure_aggregation_or_a_mirror() -> None:
     with pytest.raises(ScafflixError, match="does not go with privacy"):
         check_keys(
             RunConfig(
@@ -202,3 +202,5 @@ def test_it_does_not_go_with_privacy_or_secure_aggregation() -> None:
         )
     with pytest.raises(ScafflixError, match="secure aggregation sends whole numbers"):
         checked(DeployConfig(data="iris", transport="float32", secure_aggregation=True))
+    with pytest.raises(ScafflixError, match="how far they went, but mirror needs where"):
+        checked(DeployConfig(data="iris", transport="float32", mirror=True))

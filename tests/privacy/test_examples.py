@@ -14,7 +14,7 @@ from scafflix.core.vector import Vector
 from scafflix.gradients import Private, private_gradient
 from scafflix.gradients.private import largest_gradients
 from scafflix.problems.rows import Spans
-from scafflix.simulate.private_slopes import Sampled, private_slopes
+from scafflix.simulate.private_slopes import Sampled, drawn_from, private_slopes
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,9 @@ def test_a_network_clips_the_same_as_a_linear_model(problem: sx.Problem) -> None
         for i in range(problem.n):
             spans = Spans(train.first[i], train.counts[i])
             key = jax.random.key(i)
-            sample = Sampled(problem.in_jax, problem.l2, None, most, train.rows, spans, key)
-            g, _ = private_slopes(sample, Private(0.3, 0.0), Vector(x))
+            sample = Sampled(problem.in_jax, problem.l2, None, most, train.rows, spans)
+            drawn = drawn_from(key, sample, Vector(x))
+            g, _ = private_slopes(sample, Private(0.3, 0.0), Vector(x), drawn)
             np.testing.assert_allclose(g.tree, by_hand(problem, i, x, 0.3), rtol=1e-9)
 
 

@@ -23,7 +23,7 @@ from scafflix.core.checkpoint import Checkpoints, Often
 from scafflix.gradients import Exact, Minibatch
 from scafflix.problems.curvature import curvatures
 from scafflix.problems.evaluation import evaluate
-from scafflix.problems.modules import _bins
+from scafflix.problems.logits import in_bins
 from torch_pairs import pair, stars
 
 FEATURES, CLASSES = miniature.FEATURES, miniature.CLASSES
@@ -303,7 +303,7 @@ def test_a_run_that_diverges_is_scored_to_its_end() -> None:
     record = run(problem(plain, loss=lambda outputs, labels: -(outputs**8).sum()), rounds=4)
     assert record.summary["diverged"] is not None
     for outputs in (torch.full((3, CLASSES), np.nan), torch.full((3, CLASSES), np.inf)):
-        assert np.isfinite(_bins(outputs, torch.zeros(3, dtype=torch.long))).all()
+        assert np.isfinite(in_bins(outputs, torch.zeros(3, dtype=torch.long))).all()
 
 
 def test_an_instance_is_no_function_that_makes_modules() -> None:

@@ -1,8 +1,9 @@
 """Starts the command again and again from one process that has imported it: a start is then a
 matter of milliseconds, and a kill costs little more than what it destroys.
 
-Reads a line of words a start; answers each with the exit code. A word `@SECONDS` in front kills
-the command with signal 9 as long after it began to compute its rounds or local optima.
+Reads a line of words a start; answers each with the exit code. First stands `^FOLDER`, for what the
+command caches. A word `@SECONDS` behind it kills the command with signal 9 as long after it began
+to compute its rounds or local optima.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from scafflix.core.checkpoint import Trail
 
 
 def start(words: list[str]) -> None:
+    os.environ["SCAFFLIX_CACHE"] = words.pop(0)[1:]
     if words[0].startswith("@"):
         seconds = float(words.pop(0)[1:])
         enter = Trail.__enter__

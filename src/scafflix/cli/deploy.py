@@ -212,6 +212,10 @@ def node(
             help="Refuse to train on fewer examples, or with smaller batches (default: 10).", min=1
         ),
     ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", help="Epsilon never to exceed: take part only with privacy."),
+    ] = None,
     secure_aggregation: Annotated[
         bool,
         typer.Option(
@@ -230,6 +234,7 @@ def node(
     import tomli_w
 
     from scafflix.core import durable
+    from scafflix.core.arguments import real_number
     from scafflix.federate.connection import node_words
     from scafflix.federate.messages import checked_name
     from scafflix.federate.processes import alone, become, environment
@@ -245,6 +250,7 @@ def node(
     own |= {} if method is None else {"method": _findable(method)}
     own |= {} if min_examples is None else {"min-examples": min_examples}
     own |= {"secure-aggregation": True} if secure_aggregation else {}
+    own |= {} if budget is None else {"budget": real_number("budget", budget, above=True)}
     own |= {"key": str(key.absolute()), "ca": str(ca.absolute())} if key and ca else {}
     with alone(folder) as held:
         settings = folder / "node.toml"

@@ -55,12 +55,7 @@ def from_arrays(
     >>> from_arrays([[1.0], [2.0], [3.0]], [0, 1, 0], 2).clients
     ('client-0', 'client-1')
     """
-    check_fraction("test", test)
-    check_fraction("validation", validation)
-    check_threshold(min_examples)
-    check_scale(scale)
-    flag("intercept", intercept)
-    generator(seed, Stream.SPLIT)
+    wanted = Preparation(test, validation, min_examples, seed, intercept, scale).of_arrays()
     matrix = admit_features(features)
     targets = admit_labels(labels, matrix.shape[0])
     if as_array(clients, "clients").ndim == 0:
@@ -80,8 +75,7 @@ def from_arrays(
             *group(admit_labels(cast(ArrayLike, clients), matrix.shape[0], "clients"))
         )
     federation = pack(name, matrix, targets, division)
-    preparation = Preparation(test, validation, min_examples, seed, intercept, scale)
-    return prepare(federation, preparation)
+    return prepare(federation, wanted)
 
 
 @dataclass(frozen=True)
@@ -94,6 +88,23 @@ class Preparation:
     seed: int = 0
     intercept: bool | None = False  # None: as the kind of data has it
     scale: str = "none"  # also auto: as the kind of data has it
+
+    def __post_init__(self) -> None:
+        """Whatever a user may have mistyped is refused before data are read."""
+        check_fraction("test", self.test)
+        check_fraction("validation", self.validation)
+        check_threshold(self.min_examples)
+        generator(self.seed, Stream.SPLIT)
+        if self.intercept is not None:
+            flag("intercept", self.intercept)
+        if self.scale != "auto":
+            check_scale(self.scale)
+
+    def of_arrays(self) -> Preparation:
+        """The same, if nothing is left open."""
+        check_scale(self.scale)
+        flag("intercept", self.intercept)
+        return self
 
     def settled(self, table: bool) -> Preparation:
         """What was left open, decided: tables are standardized and get an intercept."""

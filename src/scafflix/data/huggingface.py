@@ -14,28 +14,26 @@ drop, there may be left
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scafflix.core.arguments import flag, instance, shown
+from scafflix.core.arguments import instance, shown
 from scafflix.core.errors import ScafflixError
 from scafflix.core.extras import library
-from scafflix.data.arrays import Preparation, group, pack, prepare, set_aside
+from scafflix.data.arrays import Preparation, prepare, set_aside
 from scafflix.data.arrow import Tables, by_part
-from scafflix.data.columns import class_labels, kind_of_column, numbers_of, plain_columns
-from scafflix.data.federation import Examples, Features, Federation, Labels
-from scafflix.data.holdout import check_fraction
-from scafflix.data.loading import how_many_clients, naming
+from scafflix.data.columns import class_labels, kind_of_column, numbers_of
+from scafflix.data.federation import Examples, Federation, Labels
+from scafflix.data.loading import naming
 from scafflix.data.origin import Origin
-from scafflix.data.partitioners import NOBODY, Division, Flower, check_partitioner, divided
-from scafflix.data.rows import Rows
-from scafflix.data.scaling import check_scale, map_features
-from scafflix.data.split import Column, Contiguous, divide, follow, parse_split
-from scafflix.data.streams import Stream, generator
-from scafflix.data.table import LABEL_NAMES, Table, find_label, label_values, whole_column
+from scafflix.data.partitioners import Flower, check_partitioner
+from scafflix.data.scaling import map_features
+from scafflix.data.split import Column, parse_split
+from scafflix.data.splits import HELD_OUT, Whole, joined, numbered_rows, row_numbers, shared
+from scafflix.data.table import LABEL_NAMES, Table, find_label, label_values
 from scafflix.data.tabular import (
     TableOptions,
     first_change,
@@ -44,13 +42,11 @@ from scafflix.data.tabular import (
     table_options,
 )
 from scafflix.data.text import sequences
-from scafflix.data.threshold import NO_TRAINING_ROWS, check_threshold
+from scafflix.data.threshold import NO_TRAINING_ROWS
 from scafflix.data.words import hashed
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-HELD_OUT = ("test", "validation")
 
 
 def from_huggingface(
@@ -83,22 +79,13 @@ def from_huggingface(
     ClassLabel, or one that is called label, target or y. The other arguments are those of
     `scafflix.data.load`.
     """
-    check_fraction("test", test)
-    check_fraction("validation", validation)
-    check_threshold(min_examples)
-    if scale != "auto":
-        check_scale(scale)
-    if intercept is not None:
-        flag("intercept", intercept)
-    generator(seed, Stream.SPLIT)
+    wanted = Preparation(test, validation, min_examples, seed, intercept, scale)
     instance("name", name, str, "text")
     if by is not None and (clients is not None or split is not None):
         raise ScafflixError("by says whose rows are whose; leave clients and split out.")
     if by is not None and not isinstance(by, str):
         check_partitioner(by)
     options = table_options(label, categorical, drop, missing, missing_as, unknown)
-
-    wanted = Preparation(test, validation, min_examples, seed, intercept, scale)
     origin = Origin("huggingface", name)
     rule = f"column:{by}" if isinstance(by, str) else split
     partitioner = None if isinstance(by, str) else by
@@ -132,34 +119,6 @@ def _table(dataset: Any) -> pa.Table:
     return made
 
 
-@dataclass(frozen=True, eq=False)
-class _Whole:
-    """All splits as one table, and which of its rows are in which part."""
-
-    table: Table
-    parts: dict[str, NDArray[np.int64]]
-
-
-def _joined(tables: Tables, where: str) -> _Whole:
-    import pyarrow as pa
-
-    tables = {part: tables[part] for part in ("train", *HELD_OUT) if part in tables}
-    columns = tables["train"].column_names
-    for part, table in tables.items():
-        if table.schema.types != tables["train"].schema.types or table.column_names != columns:
-            raise ScafflixError(
-                f"{where}: the columns of {part} are not those of train; give all splits the same."
-            )
-    ends = np.cumsum([0, *(table.num_rows for table in tables.values())])
-    parts = {
-        part: np.arange(first, last)
-        for part, first, last in zip(tables, ends[:-1], ends[1:], strict=True)
-    }
-    if not tables["train"].num_rows:
-        raise ScafflixError(f"{where}: there are no training rows; give at least one.")
-    return _Whole(Table(where, pa.concat_tables(tables.values())), parts)
-
-
 def federation_of(
     tables: Tables,
     origin: Origin,
@@ -170,7 +129,7 @@ def federation_of(
     partitioner: Any = None,
 ) -> Federation:
     """Find what the columns are, give the rows to clients, prepare them."""
-    whole = _joined(tables, str(origin))
+    whole = joined(tables, str(origin))
     for part in HELD_OUT:
         share = getattr(wanted, part)
         if share and part in whole.parts:
@@ -195,16 +154,16 @@ def federation_of(
         if (change := first_change(options, ("label", "drop"))) is not None:
             raise ScafflixError(f"{change}, but {origin} is not a table; leave it out.")
         _, limit = find_label(table, options.label or label)
-        rows = _rows(_labels(table, label, limit))
+        rows = numbered_rows(_labels(table, label, limit))
     else:
         return _texts(whole, kept[0], origin, rule, column, wanted, clients, partitioner)
-    federation = _shared(whole, rows, origin, rule, column, wanted, clients, partitioner)
+    federation = shared(whole, rows, origin, rule, column, wanted, clients, partitioner)
     if alone is None:
         return prepare_table(columns, federation, wanted.settled(table=True))
     features = _features(table, kept[0], alone)
     prepared = wanted.settled(table=False)
     divided = set_aside(federation, prepared)
-    made = map_features(divided, lambda numbers: features[_numbers(numbers)])
+    made = map_features(divided, lambda numbers: features[row_numbers(numbers)])
     return prepare(made, replace(prepared, test=0.0, validation=0.0, min_examples=None))
 
 
@@ -266,17 +225,8 @@ def _features(table: Table, column: str, kind: str) -> Any:
     return numbers_of(table, column)
 
 
-def _rows(labels: Labels) -> Rows:
-    return Rows(np.arange(len(labels), dtype=np.float64)[:, None], labels)
-
-
-def _numbers(features: Features) -> NDArray[np.int64]:
-    assert isinstance(features, np.ndarray)
-    return features[:, 0].astype(np.int64)
-
-
 def _texts(
-    whole: _Whole,
+    whole: Whole,
     column: str,
     origin: Origin,
     rule: Any,
@@ -288,11 +238,11 @@ def _texts(
     """Texts without labels: each is cut into sequences of characters to be continued."""
     texts = whole.table.arrow.column(column).to_pylist()
     made = [sequences([text] if text else []) for text in texts]
-    nothing = _rows(np.zeros(len(texts), np.int8))
-    shared = _shared(whole, nothing, origin, rule, by, wanted, clients, partitioner)
+    nothing = numbered_rows(np.zeros(len(texts), np.int8))
+    given = shared(whole, nothing, origin, rule, by, wanted, clients, partitioner)
     parts = {}
-    for name, part in shared.parts.items():
-        chosen = [made[row] for row in _numbers(part.features).tolist()]
+    for name, part in given.parts.items():
+        chosen = [made[row] for row in row_numbers(part.features).tolist()]
         counts = np.array([len(features) for features, _ in chosen], np.int64)
         ends = np.concatenate([[0], np.cumsum(counts)])
         empty = sequences([])
@@ -302,83 +252,12 @@ def _texts(
             ends[part.offsets],
         )
     silent = np.flatnonzero(parts["train"].counts == 0)
-    left_out = {**shared.left_out, **{shared.clients[i]: NO_TRAINING_ROWS for i in silent}}
+    left_out = {**given.left_out, **{given.clients[i]: NO_TRAINING_ROWS for i in silent}}
     kept = np.flatnonzero(parts["train"].counts)
     if not len(kept):
         raise ScafflixError(f"{origin}: column {column!r} holds no text; give at least one.")
-    names = tuple(shared.clients[i] for i in kept)
+    names = tuple(given.clients[i] for i in kept)
     parts = {name: part.take(kept) for name, part in parts.items()}
     held_out = {part: parts.get(part) for part in HELD_OUT}
     federation = Federation(origin.name, names, parts["train"], **held_out, left_out=left_out)  # type: ignore[arg-type]
     return prepare(federation, wanted.settled(table=False))
-
-
-def _shared(
-    whole: _Whole,
-    rows: Rows,
-    origin: Origin,
-    rule: Any,
-    column: str | None,
-    wanted: Preparation,
-    clients: int | None,
-    partitioner: Any,
-) -> Federation:
-    """Every row given to its client; its features are its number in the table."""
-    train, labels = whole.parts["train"], rows.labels
-    held_out = {part: whole.parts[part] for part in HELD_OUT if part in whole.parts}
-    if column is not None:
-        owners, names = group(whole_column(whole.table, column), f"column {column!r}")
-        if clients is not None and clients != len(names):
-            raise ScafflixError(
-                f"clients is {clients}, but column {column!r} of {origin} names {len(names)}; "
-                "leave clients out."
-            )
-        division = Division(owners[train], names)
-        others = {part: owners[numbers] for part, numbers in held_out.items()}
-    else:
-        scalar = plain_columns(whole.table, train)
-        if partitioner is not None:
-            division = divided(partitioner, {"label": labels[train], **scalar}, len(train))
-        elif rule is None and clients is None:
-            raise how_many_clients(origin)
-        else:
-            asked = Contiguous() if rule is None else rule
-            division = divide(asked, labels[train], clients, wanted.seed, scalar)
-        random = generator(wanted.seed, Stream.HELD_OUT)
-        others = {
-            part: _follow(division, labels, train, numbers, random)
-            for part, numbers in held_out.items()
-        }
-    made = pack(origin.name, rows.features[train], labels[train], division)
-    place = np.full(len(division.clients), NOBODY)
-    place[[division.clients.index(client) for client in made.clients]] = np.arange(
-        len(made.clients)
-    )
-    parts = {
-        part: _held_out(rows, held_out[part], place[who], len(made.clients))
-        for part, who in others.items()
-    }
-    return replace(made, **parts)  # type: ignore[arg-type]
-
-
-def _follow(
-    division: Division,
-    labels: Labels,
-    train: NDArray[np.int64],
-    numbers: NDArray[np.int64],
-    random: np.random.Generator,
-) -> NDArray[np.int64]:
-    if labels.ndim > 1:  # sequences of labels: by the sizes of the clients
-        labels = np.zeros(len(labels), np.int8)
-    return follow(division, labels[train], labels[numbers], random)
-
-
-def _held_out(
-    rows: Rows, numbers: NDArray[np.int64], owners: NDArray[np.int64], clients: int
-) -> Examples:
-    """The held-out rows of the clients that there are."""
-    order = np.argsort(owners, kind="stable")[np.count_nonzero(owners == NOBODY) :]
-    counts = np.bincount(owners[order], minlength=clients)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    chosen = numbers[order]
-    return Examples(rows.features[chosen], rows.labels[chosen], offsets)

@@ -14,11 +14,7 @@ from scafflix.core.own_code import fault_in
 from scafflix.data.admission import admit_column, as_array, check_numeric
 from scafflix.data.arrays import Preparation, by, group, pack, prepare
 from scafflix.data.federation import Examples, Federation, Labels
-from scafflix.data.holdout import check_fraction
 from scafflix.data.partitioners import Division
-from scafflix.data.scaling import check_scale
-from scafflix.data.streams import Stream, generator
-from scafflix.data.threshold import check_threshold
 
 
 def from_torch(
@@ -41,11 +37,7 @@ def from_torch(
     they have; what a data set does at random, it does only then. The other arguments are those of
     `scafflix.data.load`.
     """
-    check_fraction("test", test)
-    check_fraction("validation", validation)
-    check_threshold(min_examples)
-    check_scale(scale)
-    generator(seed, Stream.SPLIT)
+    wanted = Preparation(test, validation, min_examples, seed, intercept, scale).of_arrays()
     examples, labels, who = _admitted(dataset, owners, "the data set")
     division = Division(*group(who, "owners"))
     federation = pack(name, examples, labels, division)
@@ -55,7 +47,6 @@ def from_torch(
         if not isinstance(held_out, tuple | list) or len(held_out) != 2:
             raise ScafflixError(f"held_out is {shown(held_out)}; give a pair (data set, owners).")
         federation = _with_test(federation, *_admitted(*held_out, "held_out"))
-    wanted = Preparation(test, validation, min_examples, seed, intercept, scale)
     return prepare(federation, wanted)
 
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from scafflix.core.errors import ScafflixError
 from scafflix.data.arrays import Preparation, set_aside
+from scafflix.data.arrow import read_splits
 from scafflix.data.federation import Federation
-from scafflix.data.holdout import check_fraction
 from scafflix.data.loading import load, naming, share_out
 from scafflix.data.origin import Origin, resolve
 from scafflix.data.preprocessing import Preprocessing
-from scafflix.data.scaling import check_scale, scale_as
+from scafflix.data.scaling import scale_as
 from scafflix.data.split import Column, parse_split
 from scafflix.data.table import as_table
 from scafflix.data.tabular import (
@@ -28,7 +28,6 @@ from scafflix.data.tabular import (
     table_for,
     table_options,
 )
-from scafflix.data.threshold import check_threshold
 
 
 def from_table(
@@ -60,10 +59,7 @@ def from_table(
     >>> fed.clients, fed.preprocessing.names
     (('a', 'b'), ('age', 'age is missing'))
     """
-    check_fraction("test", test)
-    check_fraction("validation", validation)
-    check_threshold(min_examples)
-    wanted = Preparation(test, validation, min_examples, seed, intercept, check_scale(scale))
+    wanted = Preparation(test, validation, min_examples, seed, intercept, scale).of_arrays()
     options = table_options(label, categorical, drop, missing, missing_as, unknown)
     columns, rows = read_columns(as_table(table, name), options, client)
     by = f"column:{client}" if client is not None else split
@@ -85,23 +81,32 @@ def load_as(
 
     Without ``split``, a file is one client, named after it, and a folder has one for each file.
     """
-    check_fraction("test", test)
-    check_fraction("validation", validation)
-    origin = resolve(source)
-    wanted = Preparation(test, validation, seed=seed)
+    wanted, origin = Preparation(test, validation, seed=seed), resolve(source)
     with naming(origin):
         if not made.columns:
             alone = None if split is not None else 1
             parts: dict[str, Any] = {"test": test, "validation": validation}
             return scale_as(load(source, clients=alone, split=split, seed=seed, **parts), made)
-        if origin.kind != "table":
+        if origin.kind not in ("table", "huggingface"):
             raise ScafflixError(f"The run was made from a table, and {origin} is none.")
         assert origin.path is not None
         rule = None if split is None else parse_split(split)
         column = rule.name if isinstance(rule, Column) else None
-        table = table_for(made, origin.path, column)
+        given = origin.path if origin.kind == "table" else _rows_of(origin)
+        table = table_for(made, given, column)
         rows = owned_rows(table, label or made.label, column)
         if rows.clients is None and split is None:
             rows = replace(rows, clients=np.full(len(table), origin.name))
         divided = set_aside(share_out(rows, origin, None, split, seed), wanted)
         return prepared(divided, columns_for(made, table), made)
+
+
+def _rows_of(origin: Origin) -> Any:
+    """The rows of a data set that has no splits."""
+    assert origin.path is not None
+    tables = read_splits(origin.path)
+    if len(tables) > 1:
+        raise ScafflixError(
+            f"{origin} has the parts {', '.join(tables)}; give the folder of one of them."
+        )
+    return tables["train"]

@@ -142,7 +142,9 @@ class ClientCore(ClientStanding):
         if self.guard is not None:
             at, least = (client, kept.state, sent), (message.cohort + 1) // 2
             local = self.guard.release(method, self._names, least, at, local)
-            self.guard.count(self.folder / f"privacy{durable.SUFFIX}", self.hook)
+            sums = self.guard.sums(method, self._names, message.steps)
+            path = self.folder / f"privacy{durable.SUFFIX}"
+            self.guard.count(path, sums, self.examples, self.hook)
         up, weight = _encoded_upload(method, client, kept.state, sent, local)
         receipt = secrets.token_hex(16) if message.attempt else receipt_of(up)
         remembers = bool(jax.tree.leaves(kept.state))

@@ -32,7 +32,7 @@ from scafflix.federate.messages import (
     layout_of,
     problem_with_arrays,
 )
-from scafflix.federate.naming import first_names, named, names_of, under_names
+from scafflix.federate.naming import first_names, named, names_of, recorded
 from scafflix.federate.planning import UsersMethod, own_method
 from scafflix.federate.privacy import Guard
 from scafflix.federate.secure.identity import Identity
@@ -212,15 +212,15 @@ class ClientStanding:
     def models(self, run: str) -> dict[str, NDArray[Any]]:
         """The model of this client, and its own optimum if it has one, as a record of one client
         holds them."""
-        kept = durable.read(self.model_path(run))
-        found = {} if kept is None else {"personal": kept[1]}
+        kept, learner = durable.read(self.model_path(run)), self.learner
+        names = named(learner, self._start)
+        found = {} if kept is None else {"personal": dict(zip(names, kept[1], strict=True))}
         if self.alpha < 1 or self.rule:
-            found["local"] = self.optimum.tree
-        names = names_of(self.learner, self._start)
+            found["local"] = named(learner, self.optimum)
         return {
-            name: array[None]
-            for kind, arrays in found.items()
-            for name, array in under_names(kind, names, arrays).items()
+            name: array
+            for kind, saved in found.items()
+            for name, array in recorded(learner, self._start, kind, saved).items()
         }
 
     def model_path(self, run: str) -> Path:

@@ -110,6 +110,11 @@ def _check_possible(config: DeployConfig) -> None:
             f"transport is {config.transport}, but secure aggregation sends whole numbers of its "
             "own; leave out one."
         )
+    if config.mirror and config.transport != FULL:
+        raise ScafflixError(
+            f"transport is {config.transport}, with which clients upload how far they went, but "
+            "mirror needs where they arrived; leave out one."
+        )
     if config.individual or config.optima in ("warm", "after"):
         raise ScafflixError(
             "individual and optima warm or after are for simulations; leave them out."

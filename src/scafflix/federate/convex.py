@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,10 +17,12 @@ from scafflix.core.errors import ScafflixError
 from scafflix.core.precision import in_float64
 from scafflix.core.vector import Vector
 from scafflix.data.federation import Federation
+from scafflix.federate.draws import Draws, Secret
 from scafflix.federate.judging import Judgement
 from scafflix.federate.learner import Place, Scales, client_key, own_gradient
 from scafflix.federate.naming import WHOLE
-from scafflix.gradients import Exact, Gradient
+from scafflix.gradients import Exact, Gradient, Private
+from scafflix.methods.method import Points
 from scafflix.models.linear import LinearModel, Targets
 from scafflix.personalization.personalize import exact_optima
 from scafflix.personalization.rules.choosing import rule_for, weighed
@@ -58,8 +61,10 @@ class ConvexLearner:
         gradient: Gradient | None = None,
         start: str = "ones",
         classes: tuple[str | float, ...] | None = None,
+        draws: Draws | None = None,
     ) -> None:
         self.estimate = own_gradient(gradient, federation)
+        self._draws = draws or Secret()
         targets = targets_of(federation, model, classes)
         self.problem = Problem(federation, model, l2, smoothness, targets)
         self._start = start_point(start, self.problem)
@@ -93,9 +98,27 @@ class ConvexLearner:
     def gradient(self, point: Vector, place: Place) -> Vector:
         if isinstance(self.estimate, Exact):
             return self.full_gradient(point)
+        if isinstance(self.estimate, Private):
+            return self.private_gradients([point], place)[0]
         losses = self.problem.losses
         rows = _rows(self.estimate.size, losses, place)
         return Vector((np.asarray(_batch_gradient(losses, point.tree[0], rows)),))
+
+    @in_float64
+    def private_gradients(self, points: Sequence[Vector], place: Place) -> list[Vector]:
+        """At all points on one sample, with noise of its own for each."""
+        assert isinstance(self.estimate, Private)
+        size, losses, taken = self.estimate.size, self.problem.losses, None
+        if size is not None:
+            drawn = self._draws.uniforms(place, self.examples)
+            taken = (drawn < size / self.examples)[:, None]
+        at = tuple(Vector(point.tree[0][None, None]) for point in points)
+        noise = [
+            self._draws.normals(place, number, point.tree[0].shape)[None, None]
+            for number, point in enumerate(points)
+        ]
+        found = _private_gradients(self.estimate, losses, at, taken, noise)
+        return [Vector((np.asarray(one.tree)[0, 0],)) for one in found]
 
     @in_float64
     def full_gradient(self, point: Vector) -> Vector:
@@ -147,6 +170,13 @@ def _value_and_gradient(losses: Losses, x: Array) -> tuple[Array, Array]:
 @jax.jit
 def _batch_gradient(losses: Losses, x: Array, rows: Array) -> Array:
     return losses.batch_gradients(x[None, None], rows[None, None])[0, 0]
+
+
+@jax.jit
+def _private_gradients(
+    estimate: Private, losses: Losses, at: Points, taken: Array | None, noise: list[Array]
+) -> Points:
+    return estimate.drawn(losses, at, taken, noise)
 
 
 @jax.jit

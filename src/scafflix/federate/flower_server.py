@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from scafflix import gradients
 from scafflix.core import durable
 from scafflix.core.errors import ScafflixError
 from scafflix.federate.agreement import Kept
@@ -29,8 +29,9 @@ from scafflix.federate.settings import AS_IT_STOPPED, Restart, Settings
 from scafflix.federate.status import Progress, Status
 from scafflix.federate.terms import agree
 from scafflix.methods import Method
+from scafflix.models import is_network
 from scafflix.record import Record
-from scafflix.runs.assembly import make_method, network_defaults
+from scafflix.runs.assembly import estimate_of, make_method, network_defaults
 from scafflix.runs.config import plain
 from scafflix.runs.runner import COHORT
 from scafflix.simulate.planning import check_choice
@@ -48,14 +49,15 @@ def plan_run(config: DeployConfig, roster: Roster) -> tuple[Method, Settings]:
     bounds = Bounds(config.largest_weight, config.largest_steps)
     check_alike(people)
     if people[0].gamma > 0:
-        batch = "full" if config.batch == "auto" else config.batch
-        plan = advice(people, gradients.gradient(batch, reduced=config.reduced))
+        plan = advice(people, estimate_of(config))
         if config.p == "auto":
             check_steps(people, plan.p, bounds)
+    elif config.privacy != "none" and not is_network(config.model):  # which tells no constants
+        config = replace(config, pace="expected" if config.pace == "auto" else config.pace)
+        plan = advice(people, estimate_of(config), config.stepsize, config.p)
     else:
         config = network_defaults(config)
-        estimate = gradients.gradient(config.batch, reduced=config.reduced)
-        plan = advice(people, estimate, config.stepsize, config.p)
+        plan = advice(people, estimate_of(config), config.stepsize, config.p)
         cohort = min(COHORT, len(people)) if cohort is None else cohort
         every = config.every or 1
     method = make_method(plan, config)

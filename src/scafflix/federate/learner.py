@@ -6,6 +6,7 @@ of NumPy arrays; the learner chooses their order and shapes, which must be the s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from jax import Array
@@ -15,7 +16,7 @@ from scafflix.core.errors import ScafflixError
 from scafflix.core.streams import Stream
 from scafflix.core.vector import Vector
 from scafflix.data.federation import Federation
-from scafflix.gradients import Exact, Gradient, Minibatch, Reduced, check_batch
+from scafflix.gradients import Exact, Gradient, Minibatch, Private, Reduced, check_batch
 
 
 class Place(NamedTuple):
@@ -74,6 +75,15 @@ class Learner(Protocol):
         """x_i*, an optimum of f_i."""
 
 
+class Noisy(Protocol):
+    """A learner whose gradients are private for every example."""
+
+    estimate: Private
+
+    def private_gradients(self, points: Sequence[Vector], place: Place) -> list[Vector]:
+        """At all points on one sample, with noise of its own for each."""
+
+
 class Remembering(Protocol):
     """A learner whose client reduces the variance of its minibatches by what it remembers."""
 
@@ -89,7 +99,15 @@ def reduction_of(learner: Learner) -> Remembering | None:
     return found if isinstance(getattr(found, "estimate", None), Reduced) else None
 
 
-def own_gradient(gradient: Gradient | None, federation: Federation) -> Exact | Minibatch | Reduced:
+def privacy_of(learner: Learner) -> Noisy | None:
+    """The learner, if its gradients are private for every example."""
+    found: Any = learner
+    return found if isinstance(getattr(found, "estimate", None), Private) else None
+
+
+def own_gradient(
+    gradient: Gradient | None, federation: Federation
+) -> Exact | Minibatch | Private | Reduced:
     """How the one client of these data estimates gradients; Exact unless told otherwise."""
     if len(federation.clients) != 1:
         raise ScafflixError(
@@ -97,7 +115,7 @@ def own_gradient(gradient: Gradient | None, federation: Federation) -> Exact | M
             "give the node its own file, or set clients = 1."
         )
     estimate = gradient or Exact()
-    if not isinstance(estimate, Exact | Minibatch | Reduced):
+    if not isinstance(estimate, Exact | Minibatch | Private | Reduced):
         raise ScafflixError("A node must use exact or minibatch gradients; leave out added noise.")
     check_batch(estimate, federation)
     return estimate

@@ -60,16 +60,22 @@ class LocalFederation:
         for number in range(len(self.nodes)):
             self.start_node(number)
 
-    def start_node(self, number: int, key: Path | None = None) -> None:
-        """Start one node, with its own key unless another is given."""
+    def node_words(
+        self, number: int, key: Path | None = None, port: int | None = None
+    ) -> list[str]:
+        """The command line of one node, with its own key and the SuperLink's port unless others
+        are given."""
         settings = self.link.folder / "flower" / f"node-{number}.toml"
         certificates = self.link.certificates
         ca = certificates and certificates / "ca.crt"
         key = key or (self.keys[number] if self.keys else None)
         known = {"key": str(key), "ca": str(ca)} if key and ca else {}
         settings.write_text(tomli_w.dumps(self.nodes[number] | known))
-        words = node_words(f"127.0.0.1:{self.link.port}", settings, ca, key)
-        self.processes.start(f"node-{number}", *words)
+        return node_words(f"127.0.0.1:{port or self.link.port}", settings, ca, key)
+
+    def start_node(self, number: int, key: Path | None = None) -> None:
+        """Start one node."""
+        self.processes.start(f"node-{number}", *self.node_words(number, key))
 
     def kill_node(self, number: int) -> None:
         """Kill a node, as a power failure would."""

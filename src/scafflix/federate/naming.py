@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
 from scafflix.core.vector import Vector
+from scafflix.record import COUNTED
 
 WHOLE = "model"  # the name for a model of one array
 LONGEST = 1000  # characters in a name
@@ -21,6 +22,17 @@ class Named(Protocol):
     def named(self, point: Vector) -> dict[str, NDArray[Any]]:
         """A model as it is saved: the arrays of a point, each under every name it has, and whatever
         else belongs to the model, such as frozen parameters."""
+
+
+@runtime_checkable
+class OfModule(Protocol):
+    """A learner whose model is a user's own module."""
+
+    def counted_names(self) -> tuple[str, ...]:
+        """Which of the arrays that are saved batch norms have counted."""
+
+    def about(self) -> dict[str, Any]:
+        """What a record holds of the module besides arrays."""
 
 
 def named(learner: object, point: Vector) -> dict[str, NDArray[Any]]:
@@ -71,6 +83,19 @@ def under_names(kind: str, names: str, arrays: Sequence[NDArray[Any]]) -> dict[s
         for own, array in zip(told, arrays, strict=True)
         for name in own
     }
+
+
+def recorded(
+    learner: object, start: Vector, kind: str, saved: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """A model as it is saved, as the record of one client holds it: what is trained, and what
+    batch norms counted; what is frozen is as the module's file makes it."""
+    names = names_of(learner, start)
+    point = [saved[name] for name in first_names(names, len(start.tree))]
+    made = under_names(kind, names, point)
+    if isinstance(learner, OfModule):
+        made |= {f"{COUNTED}/{kind}/{name}": saved[name] for name in learner.counted_names()}
+    return {name: array[None] for name, array in made.items()}
 
 
 def _read(names: str, count: int) -> list[list[str]] | None:

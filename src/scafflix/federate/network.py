@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
@@ -15,17 +16,20 @@ from scafflix.core.digest import digest_of
 from scafflix.core.store import Store
 from scafflix.core.vector import Vector, names_of
 from scafflix.data.federation import Federation
+from scafflix.federate.draws import Draws, Secret
 from scafflix.federate.judging import Judgement
 from scafflix.federate.learner import Place, Scales, client_key, own_gradient
-from scafflix.gradients import Exact, Gradient, Minibatch, Reduced
+from scafflix.gradients import Exact, Gradient, Minibatch, Private, Reduced
+from scafflix.methods.method import Points
 from scafflix.models import NETWORKS
 from scafflix.models.network import Network, Params
 from scafflix.personalization.optima import Recipe, local_optima
 from scafflix.personalization.rules.choosing import rule_for, weighed
 from scafflix.problems.evaluation import evaluate
 from scafflix.problems.problem import Problem
-from scafflix.problems.rows import Rows, batch_rows, first_rows, objective
+from scafflix.problems.rows import Rows, Spans, batch_rows, first_rows, objective
 from scafflix.runs.assembly import build_model
+from scafflix.simulate.private_slopes import Drawn, Sampled, private_slopes
 
 
 class NetworkLearner:
@@ -42,14 +46,19 @@ class NetworkLearner:
         gradient: Gradient | None = None,
         model_seed: int = 0,
         recipe: Recipe | None = None,
+        draws: Draws | None = None,
     ) -> None:
         self.estimate = own_gradient(gradient, federation)
+        self._draws = draws or Secret()
         self.problem = Problem(federation, network, l2)
         self.model_seed = model_seed
         self.recipe = recipe or Recipe(seed=model_seed)
         self._structure = jax.tree.structure(self.problem.template)
         value = partial(objective, network, self.problem.l2)
-        self._grad = jax.jit(partial(_gradient, value, self.estimate))
+        if isinstance(self.estimate, Private):
+            self._private = jax.jit(partial(_private_gradients, network, self.problem.l2))
+        else:
+            self._grad = jax.jit(partial(_gradient, value, self.estimate))
         self._full = jax.jit(partial(_gradient, value, Exact()))
         self._value = jax.jit(partial(_value, value, self.examples))
 
@@ -65,8 +74,20 @@ class NetworkLearner:
         return _flat(self.problem.start(self.model_seed))
 
     def gradient(self, point: Vector, place: Place) -> Vector:
+        if isinstance(self.estimate, Private):
+            return self.private_gradients([point], place)[0]
         rows, count = self.problem.train.rows, np.int32(self.examples)
         return _flat(self._grad(self._tree(point), rows, count, client_key(place)))
+
+    def private_gradients(self, points: Sequence[Vector], place: Place) -> list[Vector]:
+        """At all points on one sample, with noise of its own for each."""
+        at = tuple(Vector(self._tree(point)) for point in points)
+        sizes = [sum(leaf.size for leaf in point.tree) for point in points]
+        noise = [self._draws.normals(place, number, (size,)) for number, size in enumerate(sizes)]
+        uniform = self._draws.uniforms(place, self.examples)
+        drawn = Drawn(jnp.asarray(uniform), [jnp.asarray(one) for one in noise])
+        found = self._private(self.estimate, self.problem.train.rows, at, drawn)
+        return [_flat(one.tree) for one in found]
 
     def full_gradient(self, point: Vector) -> Vector:
         rows, count = self.problem.train.rows, np.int32(self.examples)
@@ -135,6 +156,15 @@ def _gradient(
         assert key is not None
         batch = batch_rows(rows, first, count, estimate.size, key)
     return jax.grad(value, has_aux=True)(x, *batch)[0]
+
+
+def _private_gradients(
+    network: Network, l2: float, estimate: Private, rows: Rows, at: Points, drawn: Drawn
+) -> Points:
+    count = drawn.uniform.shape[0]
+    spans = Spans(np.zeros((), np.int32), np.array(count, np.int32))
+    sampled = Sampled(network, l2, estimate.size, count, rows, spans)
+    return private_slopes(sampled, estimate, at, drawn)[0]
 
 
 def _value(value: Callable[..., Any], count: int, x: Params, rows: Rows) -> Array:

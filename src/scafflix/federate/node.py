@@ -9,6 +9,7 @@ model         FILE.py:NAME of your own PyTorch module, as for a simulation
 method        FILE.py:FUNCTION of your own method; a node never loads a file that a server names
 part          the column of a table that says of each row whether it is train, test or validation
 secure-aggregation  true: take part only where the server sees nothing but sums of messages
+budget        the largest epsilon that it lets out, over all runs; it takes part only with privacy
 key, ca       its private key, beside which is its certificate, and the authority's certificate;
               with secure aggregation, nodes recognize each other by these
 min-examples  with fewer training examples, or smaller batches, the node does not take part, because
@@ -31,17 +32,19 @@ from scafflix.federate.client import ClientCore
 from scafflix.federate.configuration import DeployConfig
 from scafflix.federate.convex import ConvexLearner
 from scafflix.federate.examples import load_examples, numbered
-from scafflix.federate.learner import Learner, reduction_of
+from scafflix.federate.learner import Learner, privacy_of, reduction_of
 from scafflix.federate.network import NetworkLearner, network_of
-from scafflix.federate.privacy import Guard, terms_of
+from scafflix.federate.privacy import Guard, own_terms, terms_of
 from scafflix.federate.secure.identity import Identity
 from scafflix.federate.table_client import TableClient
 from scafflix.gradients import Minibatch
+from scafflix.gradients.private import IN_JAX_ALONE
 from scafflix.models import MODELS, NETWORKS, is_network, is_own
 from scafflix.personalization.personalize import read_alpha, rule_in
 from scafflix.personalization.rules.words import WORDS
 from scafflix.problems.problem import LINEAR_L2
-from scafflix.runs.assembly import recipe_of
+from scafflix.runs.assembly import estimate_of, recipe_of
+from scafflix.simulate.accounting import check_mixing
 
 MIN_EXAMPLES = 10
 
@@ -71,9 +74,13 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
                 f"reduced is set, but the learner {own['learner']} has no `estimate` of reduced "
                 "variance and no `full_gradient`; leave out reduced, or add them."
             )
+        if config.privacy == "example":
+            check_mixing("example", trained)
+            if privacy_of(learner) is None:
+                raise ScafflixError(IN_JAX_ALONE)
         _refuse_few(learner.examples, config.batch, own)
         secure = config.secure_aggregation or bool(own.get("secure-aggregation"))
-        agreed = terms_of(config)
+        agreed = own_terms(terms_of(config), own.get("budget"))
         guard = None if agreed is None else Guard(agreed)
         more: dict[str, Any] = {"users_method": users, "rule": rule, "secure": secure}
         more |= {"identity": identity, "guard": guard, "transport": config.transport}
@@ -101,7 +108,7 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
             return core(made_on(examples, config, agreed.classes))
 
         table = own_table(path, config, own.get("part"))
-        return TableClient(name, table, folder, config, prepared)
+        return TableClient(name, table, folder, config, prepared, own.get("model"))
     if own.get("part"):
         raise ScafflixError(
             f"part is {own['part']!r}, but {path} is not a table; an npz file names the part of "
@@ -153,7 +160,7 @@ def learner_on(examples: Federation, config: DeployConfig, classes: tuple[Any, .
             federation,
             network_of(config.model, federation, places),
             config.l2 or 0.0,
-            gradient=gradients.gradient(config.batch, reduced=config.reduced),
+            gradient=estimate_of(config),
             model_seed=config.model_seed,
             recipe=recipe_of(config),
         )
@@ -166,9 +173,7 @@ def learner_on(examples: Federation, config: DeployConfig, classes: tuple[Any, .
         MODELS[config.model](),
         LINEAR_L2 if config.l2 is None else config.l2,
         smoothness=config.smoothness,
-        gradient=gradients.gradient(
-            "full" if config.batch == "auto" else config.batch, reduced=config.reduced
-        ),
+        gradient=estimate_of(config),
         start=config.start,
         classes=classes or None,
     )

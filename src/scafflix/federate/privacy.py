@@ -7,23 +7,40 @@ so that a repeated message gets the same reply and never a second noise.
 
 from __future__ import annotations
 
-import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from scafflix.core import durable
+from scafflix.core.arguments import real_number
 from scafflix.core.durable import Hook
 from scafflix.core.errors import ScafflixError
+from scafflix.federate.draws import secret_normals
+from scafflix.gradients.private import IN_JAX_ALONE, Private
 from scafflix.methods.method import Client, Local, Method
-from scafflix.methods.private import Chosen, clipped, what_travels
+from scafflix.methods.private import (
+    Chosen,
+    check_examples,
+    clipped,
+    points_asked,
+    what_travels,
+)
+from scafflix.models import is_own
 from scafflix.personalization.personalize import rule_in
 from scafflix.personalization.rules.choosing import COMMON
-from scafflix.privacy import epsilon_of_gaussians, least_noise
+from scafflix.privacy import (
+    Released,
+    epsilon_of_batches,
+    epsilon_of_gaussians,
+    epsilon_of_releases,
+    least_noise,
+)
+from scafflix.privacy.terms import DELTA
+from scafflix.runs.assembly import estimate_of
 from scafflix.runs.config import RunConfig
 
 
@@ -31,9 +48,19 @@ class Terms(NamedTuple):
     """What clients and server agree on."""
 
     clip: float
-    noise: float  # multiplier, of the sum over the fewest replies that close a round
+    noise: float  # multiplier: of the sum over the fewest replies that close a round, or examples
     delta: float
     budget: float | None = None
+    unit: str = "client"
+    batch: int | None = None  # for examples: how many a gradient takes on average; None: all
+
+    def share(self, examples: int) -> float:
+        """With what probability a contribution is in a noisy sum, for a client with so many."""
+        return 1.0 if self.batch is None else self.batch / examples
+
+    def exceeded_by(self, epsilon: float) -> bool:
+        """Whether this is beyond the budget."""
+        return self.budget is not None and epsilon > self.budget * (1 + 1e-9)
 
 
 def terms_of(config: RunConfig) -> Terms | None:
@@ -44,6 +71,11 @@ def terms_of(config: RunConfig) -> Terms | None:
     assert config.delta is not None
     delta = config.delta
     noise = config.noise_multiplier
+    if config.privacy == "example":
+        estimate = estimate_of(config)
+        assert isinstance(estimate, Private)
+        assert noise is not None
+        return Terms(config.clip, noise, delta, config.budget, "example", estimate.size)
     if noise is None:
         budget = config.budget
         assert budget is not None
@@ -55,14 +87,32 @@ def terms_of(config: RunConfig) -> Terms | None:
     return Terms(config.clip, noise, delta, config.budget)
 
 
+def own_terms(agreed: Terms | None, budget: object) -> Terms | None:
+    """What a client holds itself to: the terms of the run, and a budget of its own, which counts
+    at a delta of 1e-5 unless the run's is less."""
+    if budget is None:
+        return agreed
+    most = real_number("budget", budget, above=True)
+    if agreed is None:
+        raise ScafflixError(
+            f"The node's own budget is {most:g}, but the run adds no noise; it takes part only in "
+            "runs with privacy client or example."
+        )
+    most = most if agreed.budget is None else min(most, agreed.budget)
+    return agreed._replace(budget=most, delta=min(DELTA, agreed.delta))
+
+
 def check_terms_of(config: RunConfig) -> None:
     """Refuse, in a private federation, what would tell more than is counted."""
     if config.privacy == "none":
         return
-    if config.privacy == "example":
+    if config.privacy == "example" and is_own(config.model):
+        raise ScafflixError(IN_JAX_ALONE)
+    if config.privacy == "example" and config.noise_multiplier is None:
         raise ScafflixError(
-            "privacy example is for simulations; in a federation it must be client, which protects "
-            "every example of a client too."
+            "noise_multiplier is missing: which noise a budget asks for depends on how many "
+            "examples each client has; with privacy example give noise_multiplier, and a budget "
+            "to end the run by."
         )
     if isinstance(config.stepsize, str) or isinstance(config.p, str):
         raise ScafflixError(
@@ -82,19 +132,17 @@ def check_terms_of(config: RunConfig) -> None:
         )
 
 
-def secure_normals(shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Normal numbers from the operating system's random source."""
-    count = int(np.prod(shape))
-    bits = np.frombuffer(os.urandom(8 * count), np.uint64) >> np.uint64(11)
-    return ndtri((bits.astype(np.float64) + 0.5) / 2.0**53).reshape(shape)
-
-
 class Guard:
-    """A client's own side: it clips, adds noise and counts, whatever the server asks for."""
+    """A client's own side: it clips, adds noise and counts, whatever the server asks for.
 
-    def __init__(self, terms: Terms, normals: Any = secure_normals) -> None:
-        self.terms, self.normals = terms, normals
+    With privacy for examples its learner's gradients have the noise, and what it reaches by them
+    may be sent as it is.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
         self._chosen: dict[Any, Chosen] = {}  # by the method
+        self._points: dict[Any, int] = {}  # gradients of a step, by the method
 
     def release(
         self,
@@ -107,90 +155,143 @@ class Guard:
         """What the client goes on with, and makes its message of; the noise of `least` such
         messages together is what the terms say."""
         client, state, sent = at
-        asked = (method.name, str(method.settings), tuple(names))
+        asked = _kind(method, names)
+        if self.terms.unit == "example":
+            if asked not in self._points:
+                check_examples(method, names)
+                self._points[asked] = points_asked(method, names)
+            return local
         if asked not in self._chosen:
             self._chosen[asked] = what_travels(method, names)
         chosen = self._chosen[asked]
         origins = chosen.of(method.begin(client, state, sent))
         near = [np.asarray(a) for a in clipped(self.terms.clip, chosen.of(local), origins)]
         part = self.terms.clip * self.terms.noise / np.sqrt(least)
-        made = [(one + part * self.normals(one.shape)).astype(one.dtype) for one in near]
+        made = [(one + part * secret_normals(one.shape)).astype(one.dtype) for one in near]
         return chosen.put(local, made)
 
-    def count(self, path: Path, hook: Hook = durable.quiet) -> None:
-        """One more release, on disk before it can be sent; refuse it beyond the budget."""
-        found = durable.read(path)
-        releases = 1 + (0 if found is None else int(found[0]["releases"]))
-        epsilon = epsilon_of_gaussians(releases / self.terms.noise**2, self.terms.delta)
-        if self.terms.budget is not None and epsilon > self.terms.budget * (1 + 1e-9):
+    def sums(self, method: Method, names: Sequence[str], steps: int) -> int:
+        """How many noisy sums of contributions a released upload is made of."""
+        return 1 if self.terms.unit == "client" else steps * self._points[_kind(method, names)]
+
+    def count(self, path: Path, sums: int, examples: int, hook: Hook = durable.quiet) -> None:
+        """One more upload, on disk before it can be sent; refuse it beyond the budget. What other
+        runs of this client's folder have let out counts too."""
+        terms, found = self.terms, durable.read(path)
+        unit = terms.unit if found is None else found[0]["unit"]
+        if unit != terms.unit:
+            raise ScafflixError(
+                f"this client has sent uploads with privacy {unit}, to which those with privacy "
+                f"{terms.unit} cannot be added; it sends no more of another kind."
+            )
+        before = [] if found is None else found[0]["sums"]
+        made = Counter({(share, noise): number for share, noise, number in before})
+        made[terms.share(examples), terms.noise] += sums
+        released = tuple(Released(*kind, number) for kind, number in sorted(made.items()))
+        epsilon = epsilon_of_releases(released, terms.delta)
+        uploads = 0 if found is None else int(found[0]["uploads"])
+        if terms.exceeded_by(epsilon):
             raise ScafflixError(
                 f"one more upload takes epsilon to {epsilon:.3g}, beyond the budget "
-                f"{self.terms.budget:g}; this client has sent {releases - 1} and sends no more."
+                f"{terms.budget:g}; this client has sent {uploads} and sends no more."
             )
-        durable.write(path, {"releases": releases}, (), hook)
+        facts = {"unit": unit, "uploads": uploads + 1, "sums": [list(one) for one in released]}
+        durable.write(path, facts, (), hook)
+
+
+def _kind(method: Method, names: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
+    """What of a method its messages depend on."""
+    return method.name, str(method.settings), tuple(names)
+
+
+class Asked(NamedTuple):
+    """A round, for those who count what it lets out."""
+
+    steps: Mapping[str, int]  # local steps of each client that is asked
+    least: int  # replies over which the noise of an update is shared out
+    points: int  # gradients of a step
 
 
 class Spending:
-    """What the clients have spent, as the server counts it: by the averages that they were in."""
+    """What the clients have spent, as the server counts it: updates by the averages that they were
+    in, and gradients by what was asked for, since a reply that comes too late was sent too."""
 
-    def __init__(self, folder: Path, terms: Terms | None, weights: Mapping[str, float]) -> None:
-        self.terms, self.weights = terms, dict(weights)
+    def __init__(
+        self,
+        folder: Path,
+        terms: Terms | None,
+        weights: Mapping[str, float],
+        examples: Mapping[str, int],
+    ) -> None:
+        self.terms, self.weights, self.examples = terms, dict(weights), dict(examples)
         self._path = folder / f"privacy{durable.SUFFIX}"
         self._last: tuple[int, int] = (-1, -1)
         self._before: dict[str, float] = {}
-        self.spent: dict[str, float] = dict.fromkeys(weights, 0.0)  # sums of 1/z^2
+        # sums of 1/z^2, or numbers of gradients
+        self.spent: dict[str, float] = dict.fromkeys(weights, 0.0)
         found = durable.read(self._path)
         if found is not None:
             self._last = (found[0]["last"][0], found[0]["last"][1])
             self._before, self.spent = found[0]["before"], found[0]["spent"]
 
-    def take(self, moment: tuple[int, int], names: Sequence[str], least: int) -> None:
+    def take(self, moment: tuple[int, int], names: Sequence[str], asked: Asked) -> None:
         """A round is closed with these clients; the same one again, after a crash, counts once."""
         if self.terms is None:
             return
         if moment != self._last:
             self._before = dict(self.spent)
-        self.spent = dict(self._before)
         total = sum(self.weights[name] ** 2 for name in names)
-        for name in names:
-            share = self.weights[name] ** 2 * least / total
-            self.spent[name] = self.spent.get(name, 0.0) + share / self.terms.noise**2
+        spent = {
+            name: self.weights[name] ** 2 * asked.least / total / self.terms.noise**2
+            for name in names
+        }
+        spent = spent if self.terms.unit == "client" else _gradients(asked)
+        self.spent = _added(self._before, spent)
         self._last = moment
         facts = {"last": list(moment), "before": self._before, "spent": self.spent}
         durable.write(self._path, facts, ())
 
+    def _epsilon(self, spent: float, examples: int) -> float:
+        assert self.terms is not None
+        if self.terms.unit == "client":
+            return epsilon_of_gaussians(spent, self.terms.delta)
+        share = self.terms.share(examples)
+        return epsilon_of_batches(share, self.terms.noise, round(spent), self.terms.delta)
+
     def epsilon(self, name: str) -> float:
         """Of one client, for whoever sees the models."""
-        assert self.terms is not None
-        return epsilon_of_gaussians(self.spent.get(name, 0.0), self.terms.delta)
+        return self._epsilon(self.spent.get(name, 0.0), self.examples.get(name, 1))
 
     @property
     def worst(self) -> float | None:
-        """The largest of all; None without privacy."""
-        if self.terms is None:
-            return None
-        return epsilon_of_gaussians(max(self.spent.values(), default=0.0), self.terms.delta)
+        """What no client's exceeds; None without privacy."""
+        return None if self.terms is None else self._worst(self.spent)
 
-    def exhausted(self, names: Sequence[str], least: int, replies: int) -> bool:
+    def _worst(self, spent: Mapping[str, float]) -> float:
+        """Of one who has spent most with fewest examples."""
+        return self._epsilon(max(spent.values(), default=0.0), min(self.examples.values()))
+
+    def exhausted(self, names: Sequence[str], replies: int, asked: Asked) -> bool:
         """Whether one more round of at least so many of these clients could take one of them beyond
         the budget."""
         if self.terms is None or self.terms.budget is None:
             return False
         lightest = min(self.weights[name] for name in names) ** 2
+        more = {}
         for name in names:
             own = self.weights[name] ** 2
-            share = own * least / (own + (replies - 1) * lightest)
-            after = self.spent.get(name, 0.0) + share / self.terms.noise**2
-            if epsilon_of_gaussians(after, self.terms.delta) > self.terms.budget * (1 + 1e-9):
-                return True
-        return False
+            share = own * asked.least / (own + (replies - 1) * lightest)
+            more[name] = share / self.terms.noise**2
+        if self.terms.unit == "example":
+            more = _gradients(asked)
+        return self.terms.exceeded_by(self._worst(_added(self.spent, more)))
 
     def facts(self, rounds: int, asked: int) -> dict[str, Any]:
         """What a record's summary says."""
         if self.terms is None:
             return {}
-        clip, noise, delta, budget = self.terms
-        made = {"unit": "client", "clip": clip, "noise_multiplier": noise, "delta": delta}
+        clip, noise, delta, budget, unit, _ = self.terms
+        made = {"unit": unit, "clip": clip, "noise_multiplier": noise, "delta": delta}
         made |= {"epsilon": self.worst, "budget": budget, "rounds_asked": asked}
         return {"privacy": {**made, "ended_by_budget": rounds < asked}}
 
@@ -199,3 +300,12 @@ class Spending:
         if self.terms is None:
             return {}
         return {"epsilon": np.array([self.epsilon(name) for name in names])}
+
+
+def _gradients(asked: Asked) -> dict[str, float]:
+    """How many each client that is asked computes in a round."""
+    return {name: float(asked.points * steps) for name, steps in asked.steps.items()}
+
+
+def _added(spent: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+    return {**spent, **{name: spent.get(name, 0.0) + more[name] for name in more}}

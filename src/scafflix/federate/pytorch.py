@@ -121,7 +121,8 @@ class TorchLearner:
         need_torch()
         import torch
 
-        from scafflix.problems.modules import Module, start_of
+        from scafflix.problems.making import start_of
+        from scafflix.problems.modules import Module
 
         self.estimate = own_gradient(gradient, federation)
         self.federation, self.l2, self.recipe = federation, l2, recipe or Recipe()
@@ -174,6 +175,14 @@ class TorchLearner:
         own = {id(p): a for p, a in zip(self.own.trained.values(), point.tree, strict=True)}
         found = self.module.state_dict(keep_vars=True)
         return {name: own.get(id(p), p.detach().numpy().copy()) for name, p in found.items()}
+
+    def counted_names(self) -> tuple[str, ...]:
+        return tuple(self.own.counted())
+
+    def about(self) -> dict[str, Any]:
+        from scafflix.problems.restoring import about
+
+        return about(self.own, self.federation.train.features)
 
     def optimum(self) -> Vector:
         """By stochastic gradients from the common start, as for the simulator's networks."""

@@ -32,13 +32,14 @@ from scafflix.federate.messages import (
     problem_with_arrays,
     receipt_of,
 )
-from scafflix.federate.privacy import Spending
+from scafflix.federate.privacy import Asked, Spending
 from scafflix.federate.roster import Roster
 from scafflix.federate.secure.messages import Keys
 from scafflix.federate.settings import Settings
 from scafflix.federate.standing import Standing
 from scafflix.federate.uploads import Expected, problem_with_upload, weighted_mean
 from scafflix.methods.method import Client, Method, Turn
+from scafflix.methods.private import points_asked
 from scafflix.personalization.rules.contract import Told
 from scafflix.simulate.batch import own_steps, steps_of, uniforms
 from scafflix.simulate.cohorts import cohort_of
@@ -74,16 +75,31 @@ class ServerCore(Standing):
         self.others: Told | None = None  # what the clients told to choose alpha_i, at the end
         self.reported: dict[str, float] | None = None  # means, where only these are known
         weights = {name: self._exchange(self.server, name)[1] for name in self.names}
-        self.spending = Spending(folder, settings.privacy, weights)
+        examples = {name: int(client.examples) for name, client in self.clients.items()}
+        self.spending = Spending(folder, settings.privacy, weights, examples)
         self.least_noisy = (self.cohort_size + 1) // 2  # over how many replies noise is shared out
+        self._points = 1 if settings.privacy is None else points_asked(self.method, self.arrays)
         self.resume(back_to)
         self._open()
+        if not self.round and self._over_budget():
+            raise ScafflixError(
+                "One round could already exceed the budget; give a larger one, or more noise."
+            )
 
     @property
     def done(self) -> bool:
         """Whether all rounds are closed, or one more could go beyond a budget."""
-        over = self.round >= self.settings.rounds
-        return over or self.spending.exhausted(self.names, self.least_noisy, self.minimum)
+        return self.round >= self.settings.rounds or self._over_budget()
+
+    def _over_budget(self) -> bool:
+        """Whether the open round could take a client beyond its budget."""
+        return self.spending.exhausted(self.names, self.minimum, self._asked)
+
+    @property
+    def _asked(self) -> Asked:
+        """What is asked for in the open round."""
+        steps = {name: min(self.own[name], self.steps) for name in self.cohort}
+        return Asked(steps, self.least_noisy, self._points)
 
     # a round
 
@@ -301,7 +317,7 @@ class ServerCore(Standing):
                 self.mirrors.advance(name, moment, self.sent, local, following, made, turn)
             included = self.round if self.remembers else NONE
             self.ledger.include(name, included, self.receipts[name])
-        self.spending.take((self.epoch, self.round), names, self.least_noisy)
+        self.spending.take((self.epoch, self.round), names, self._asked)
         self._journal(loss, len(names))
         self.yardstick.take(distances, self.steps)
         self.server = server

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from scafflix.core.vector import Vector
-from scafflix.federate.learner import Learner, Place, client_key, reduction_of
+from scafflix.federate.learner import Learner, Place, client_key, privacy_of, reduction_of
 from scafflix.federate.messages import Evaluate, Train
 from scafflix.gradients import Query, Reference, either, points_of, renewal_draw
 from scafflix.methods.method import Points
@@ -19,6 +19,7 @@ class Slopes:
 
     def __init__(self, learner: Learner) -> None:
         self.learner, self.reduction = learner, reduction_of(learner)
+        self.private = privacy_of(learner)
 
     def at(self, message: Train | Evaluate, asked: Points | Query, step: int) -> Any:
         """Gradients at one or several points, on the same sample. At the end of a run it is one
@@ -38,6 +39,8 @@ class Slopes:
         if isinstance(asked, Query):
             return asked.answer(batch, self._full, renewal_draw(client_key(place)), either)
         points, form = points_of(asked)
+        if self.private is not None:
+            return jax.tree.unflatten(form, self.private.private_gradients(points, place))
         return jax.tree.unflatten(form, [batch(point) for point in points])
 
     def at_the_end(self, message: Evaluate) -> Callable[[Vector, int], Vector]:

@@ -37,7 +37,8 @@ class Standing:
         start: Arrays,
         settings: Settings,
     ) -> None:
-        method = fitted(method, first_names(roster.introductions[0].names, len(start)))
+        self.arrays = first_names(roster.introductions[0].names, len(start))
+        method = fitted(method, self.arrays)
         self.files, self.method, self.settings = files, method, settings
         self.run = roster.run
         self.roster = roster

@@ -25,6 +25,7 @@ from scafflix.federate.messages import (
     checked_name,
     fault_of,
 )
+from scafflix.federate.naming import OfModule
 from scafflix.record import Record
 from scafflix.simulate.recording import label_kind
 
@@ -41,9 +42,16 @@ class TableClient:
     """
 
     def __init__(
-        self, name: str, table: DividedTable, folder: Path, config: DeployConfig, make: MakeCore
+        self,
+        name: str,
+        table: DividedTable,
+        folder: Path,
+        config: DeployConfig,
+        make: MakeCore,
+        model: str | None = None,
     ) -> None:
         self.name = checked_name(name)
+        self.model = model or config.model  # a module is that of the node's own file
         self.table, self.config, self._make = table, config, make
         self.folder = durable.new_folder(folder / self.name)
         self._core: ClientCore | None = None
@@ -110,6 +118,8 @@ class TableClient:
             "alpha": np.array([alpha]),
         }
         metrics = {name: np.zeros(1, np.int64) for name in ("round", "iterations", "local_steps")}
-        config = {"data": federation.name, "model": self.config.model}
+        if isinstance(core.learner, OfModule):
+            summary["module"] = core.learner.about()
+        config = {"data": federation.name, "model": self.model}
         made = Record(config, summary, metrics, clients, models, {}, agreed.preprocessing)
         made.save(self.folder / HOME, force=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +19,11 @@ from scafflix.models import LinearModel
 from scafflix.problems.constants import Constants
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
+
+IN_JAX_ALONE = (
+    "Privacy for every example is for models in JAX; with a PyTorch module, or a learner of your "
+    "own, give privacy client."
+)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["clip", "noise"], meta_fields=["size"])
@@ -45,12 +50,24 @@ class Private:
 
     def answer(self, losses: Losses, asked: Points, keys: Array) -> Points:
         """At all points on one sample, with noise of its own for each."""
-        points, form = points_of(asked)
         chosen = None if self.size is None else self._chosen(losses, keys)
-        found = []
-        for number, x in enumerate(points):
-            noise = jax.vmap(jax.vmap(partial(normal_at, number, x.tree.shape[2:])))(keys)
-            found.append(Vector(self._estimate(losses, x.tree, chosen, noise)))
+
+        def noise(number: int, x: Array) -> Array:
+            drawn: Array = jax.vmap(jax.vmap(partial(normal_at, number, x.shape[2:])))(keys)
+            return drawn
+
+        points, _ = points_of(asked)
+        return self.drawn(losses, asked, chosen, [noise(k, x.tree) for k, x in enumerate(points)])
+
+    def drawn(
+        self, losses: Losses, asked: Points, chosen: Array | None, noise: Sequence[Array]
+    ) -> Points:
+        """The same with these rows, `[rows, runs]`, and these normal numbers for each point."""
+        points, form = points_of(asked)
+        found = [
+            Vector(self._estimate(losses, x.tree, chosen, mine))
+            for x, mine in zip(points, noise, strict=True)
+        ]
         return jax.tree.unflatten(form, found)
 
     def _estimate(self, losses: Losses, x: Array, chosen: Array | None, noise: Array) -> Array:

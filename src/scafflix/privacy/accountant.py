@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from scafflix.core.errors import ScafflixError
 from scafflix.core.extras import library
@@ -20,6 +20,14 @@ LARGEST_NOISE = 1e7
 # of Renyi divergences: whole numbers, for which sums are finite; any choice is a valid bound
 ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)
 TOLERANCE = 1e-4  # of the noise that is found for an epsilon, relative
+
+
+class Released(NamedTuple):
+    """Noisy sums of contributions."""
+
+    share: float  # the probability with which a contribution is in one of them
+    noise: float  # multiplier
+    number: int
 
 
 def accounting() -> Any:
@@ -41,21 +49,28 @@ def epsilon_of_gaussians(spent: float, delta: float) -> float:
     return float(accounting().get_epsilon_gaussian(1 / math.sqrt(spent), delta))
 
 
-@lru_cache(maxsize=4096)
 def epsilon_of_batches(share: float, noise: float, steps: int, delta: float) -> float:
     """Of `steps` gradients, each over examples that are drawn independently with probability
-    `share` (Poisson sampling): Renyi divergences of the sampled Gaussian mechanism."""
-    if not steps:
-        return 0.0
-    if not noise:
+    `share` (Poisson sampling)."""
+    return epsilon_of_releases((Released(share, noise, steps),), delta)
+
+
+@lru_cache(maxsize=4096)
+def epsilon_of_releases(made: tuple[Released, ...], delta: float) -> float:
+    """Of noisy sums of several kinds, one after another: Renyi divergences of the sampled Gaussian
+    mechanism."""
+    made = tuple(one for one in made if one.number)
+    if not all(one.noise for one in made):
         return math.inf
-    whole = epsilon_of_gaussians(steps / noise**2, delta)
-    if share >= 1:
+    whole = epsilon_of_gaussians(sum(one.number / one.noise**2 for one in made), delta)
+    if all(one.share >= 1 for one in made):
         return whole
     found = accounting()
     relation = found.NeighboringRelation.REPLACE_SPECIAL
-    event = found.PoissonSampledDpEvent(share, found.GaussianDpEvent(noise))
-    spent = found.rdp.RdpAccountant(ORDERS, relation).compose(event, steps)
+    spent = found.rdp.RdpAccountant(ORDERS, relation)
+    for one in made:
+        event = found.PoissonSampledDpEvent(min(1.0, one.share), found.GaussianDpEvent(one.noise))
+        spent.compose(event, one.number)
     return min(whole, float(spent.get_epsilon(delta)))
 
 

@@ -15,18 +15,28 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
 from scafflix.core.errors import ScafflixError
 from scafflix.core.tensors import as_tensor
 from scafflix.models.calibration import BINS, SUMS
-from scafflix.models.pytorch import TorchNetwork, explained, made_module, place_of
+from scafflix.models.pytorch import TorchNetwork, explained, place_of
+from scafflix.problems.logits import accuracy, cross_entropy, in_bins, losses
+from scafflix.problems.making import seeded_module
 
 Seed = Sequence[int]
 Tree = Mapping[str, Tensor]  # the trained parameters by their names, in the module's order
 STILL = (0,)  # the seed for evaluations, for a module that draws random numbers even then
 AT_ONCE = 1024  # examples that are evaluated together
+TYPES = (
+    " The module's parameters and inputs are float32; if it needs another type, convert the inputs "
+    "in forward, for example with tokens.long()."
+)
+ALONE = (
+    " A batch norm takes no single example; give a batch of 2 or more, and min_examples of at "
+    "least 3, so that nobody trains on one."
+)
 
 
 class Module:
@@ -34,7 +44,7 @@ class Module:
 
     def __init__(self, network: TorchNetwork, device: torch.device) -> None:
         self.network, self.device = network, device
-        self.module = _seeded_module(network, 0).to(device)  # frozen arrays are those of seed 0
+        self.module = seeded_module(network, 0).to(device)  # frozen arrays are those of seed 0
         self.trained = OrderedDict(
             (name, p) for name, p in self.module.named_parameters() if p.requires_grad
         )
@@ -183,7 +193,7 @@ class Module:
         with a loss of one's own); and forecasts in bins, as `models.calibration` has them."""
         if self.network.loss is None:
             entries = (labels >= 0).reshape(len(labels), -1).sum(1).double()
-            loss, bins = _losses(outputs, labels), _bins(outputs, labels)
+            loss, bins = losses(outputs, labels), in_bins(outputs, labels)
         else:
             entries, bins = torch.ones(len(labels)).double(), np.zeros((len(SUMS), BINS))
             loss = self._one_by_one("loss", outputs, labels)
@@ -273,8 +283,7 @@ class Module:
             named.get(what, self._score),
             f"The {what} fails on inputs of {getattr(given, 'dtype', type(given).__name__)} and "
             f"shape {shape} with labels of {labels.dtype}",
-            " The module's parameters and inputs are float32; if it needs another type, convert "
-            "the inputs in forward, for example with tokens.long().",
+            ALONE if "more than 1 value per channel" in str(error) else TYPES,
         )
 
     def _random(self, seed: Seed) -> Any:
@@ -292,54 +301,6 @@ def _length(those: Sequence[Tensor]) -> Tensor:
     return torch.stack([(one * one).sum() for one in those]).sum().sqrt()
 
 
-def start_of(network: TorchNetwork, seed: int) -> OrderedDict[str, NDArray[np.float32]]:
-    """The trained parameters of a module that is made with a seed."""
-    named = _seeded_module(network, seed).named_parameters()
-    return OrderedDict((name, p.detach().numpy().copy()) for name, p in named if p.requires_grad)
-
-
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Averaged over the labels that are not negative."""
-    if labels.ndim == 1:
-        return nn.functional.cross_entropy(logits, labels)
-    flat = labels.reshape(-1).clamp(min=-1)
-    total = nn.functional.cross_entropy(
-        logits.reshape(len(flat), -1), flat, ignore_index=-1, reduction="sum"
-    )
-    return total / (flat >= 0).sum().clamp(min=1)
-
-
-def _losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy, summed over the labels of each example that are not negative."""
-    flat = labels.reshape(-1).clamp(min=-1)
-    made = nn.functional.cross_entropy(
-        logits.reshape(len(flat), -1), flat, ignore_index=-1, reduction="none"
-    )
-    return made.reshape(len(labels), -1).sum(1)
-
-
-def _bins(logits: Tensor, labels: Tensor) -> NDArray[np.float64]:
-    """How many forecasts are in each bin, the sum of them, and how many came true."""
-    probability = logits.softmax(-1)
-    if logits.shape[-1] == 2:
-        forecast, true = probability[..., 1], labels == 1
-    else:
-        forecast, true = probability.amax(-1), logits.argmax(-1) == labels
-    forecast = forecast.nan_to_num()  # of a run that diverges
-    place = (forecast * BINS).floor().clamp(0, BINS - 1).long().reshape(-1)
-    counted = (labels >= 0).double().reshape(-1)
-    rows = (counted, counted * forecast.reshape(-1), counted * true.reshape(-1))
-    sums = [torch.bincount(place, row, BINS) for row in rows]
-    return np.stack([one.cpu().numpy() for one in sums])
-
-
-def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The share of labels that have the largest logit, among those that are not negative."""
-    counted = labels >= 0
-    right = (logits.argmax(dim=-1) == labels) & counted
-    return right.sum().double() / counted.sum().clamp(min=1)
-
-
 def as_input(inputs: Tensor) -> Tensor:
     """Inputs as modules take them: float32, also of images stored as bytes."""
     return inputs if inputs.dtype == torch.float32 else inputs.float()
@@ -347,7 +308,7 @@ def as_input(inputs: Tensor) -> Tensor:
 
 def tensors_of(features: Any, labels: NDArray[Any], device: torch.device) -> tuple[Tensor, Tensor]:
     """Inputs as the data hold them; labels that are whole numbers as int64, others in float32."""
-    dense = features if isinstance(features, np.ndarray) else features.toarray()
+    dense = features if isinstance(features, np.ndarray) else features.astype("f4").toarray()
     inputs = dense.astype(np.float32, copy=False) if dense.dtype.kind == "f" else dense
     kind = np.int64 if labels.dtype.kind in "iub" else np.float32
     return tuple(  # type: ignore[return-value]
@@ -378,36 +339,3 @@ def _left_alone(device: torch.device) -> Any:
 def _states(device: torch.device) -> list[Tensor]:
     found = [torch.get_rng_state()]
     return [*found, torch.cuda.get_rng_state(device)] if device.type == "cuda" else found
-
-
-def _seeded_module(network: TorchNetwork, seed: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return _suitable(made_module(network), network)
-
-
-def _suitable(module: Any, network: TorchNetwork) -> nn.Module:
-    """The module in float32, if it can be averaged."""
-    where = place_of(network.make)
-    if not isinstance(module, nn.Module):
-        raise ScafflixError(
-            f"{where}The function for the module returns a {type(module).__name__}; it must return "
-            "a torch.nn.Module."
-        )
-    for name, parameter in module.named_parameters():
-        if nn.parameter.is_lazy(parameter):
-            raise ScafflixError(
-                f"{where}The parameter {name} has no shape yet; pass a batch through the module in "
-                "the function that makes it."
-            )
-        if parameter.is_complex() or (parameter.requires_grad and parameter.ndim == 0):
-            raise ScafflixError(
-                f"{where}The parameter {name} is "
-                f"{'complex' if parameter.is_complex() else 'a scalar'}; it must be a real array; "
-                "use a real type, and give a scalar the shape (1,)."
-            )
-    if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise ScafflixError(
-            f"{where}The module has nothing to train; set requires_grad for at least one parameter."
-        )
-    return module.cpu().float()

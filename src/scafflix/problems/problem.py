@@ -128,8 +128,12 @@ class Problem:
 
     def _codes(self) -> list[NDArray[Any]]:
         parts = self.federation.parts
-        if not all(isinstance(part.features, np.ndarray) for part in parts.values()):
-            raise ScafflixError("A network takes dense features; these are sparse.")
+        dense = all(isinstance(part.features, np.ndarray) for part in parts.values())
+        if not dense and not isinstance(self.model, TorchNetwork):
+            raise ScafflixError(
+                f"The network {self.model.name} takes dense features, and those of "
+                f"{self.federation.name} are sparse; use a linear model or a PyTorch module."
+            )
         labels = [part.labels for part in parts.values()]
         own_loss = isinstance(self.model, TorchNetwork) and self.model.loss is not None
         if own_loss and all(part.dtype.kind in "iubf" for part in labels):

@@ -20,15 +20,16 @@ from scafflix.core.digest import digest_of
 from scafflix.core.store import Store
 from scafflix.core.streams import Stream
 from scafflix.core.tensors import Tensors, in_tensors
+from scafflix.data.admission import check_dense_size
 from scafflix.data.federation import Examples
 from scafflix.models.pytorch import TorchNetwork, source_texts
+from scafflix.problems.making import start_of
 from scafflix.problems.modules import (
     Module,
     Seed,
     Tree,
     as_input,
     drawn_rows,
-    start_of,
     tensors_of,
 )
 from scafflix.problems.restoring import about, check_same
@@ -91,6 +92,8 @@ class TorchFunctions:
         self._examples, self._labels = parts, labels
         self._first = Module(network, self.device)
         train = parts["train"]
+        if not isinstance(train.features, np.ndarray):  # modules take rows as they are
+            check_dense_size(*train.features.shape, "The training part")
         few = tensors_of(train.features[:A_FEW], labels["train"][:A_FEW], self.device)
         self.classes = self._first.check(*few)
 

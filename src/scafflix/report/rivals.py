@@ -22,28 +22,32 @@ def table(panel: Panel) -> Table:
     The mean, the 10th percentile and the worst client are of accuracies; a client is hurt if its
     loss is larger than alone, or, where nobody has a model alone, than with the first line's.
     """
-    rows = []
-    if _alone(panel):
-        rows.append(_row(panel, panel.lines[0]._replace(label="alone", chosen=[], kind="local")))
-    rows += [_row(panel, line) for line in panel.lines]
+    alone = _alone(panel)
+    rows = [_row(panel, line) for line in ([] if alone is None else [alone]) + panel.lines]
     header = ("", "chosen", "loss", "mean", "p10", "worst", "hurt", "rounds", "MB")
     title = f"{panel.title}: test loss and accuracy in % over clients"
     return Table(title, header, rows)
 
 
-def _alone(panel: Panel) -> bool:
-    """Whether clients have models that nobody else trained."""
-    known = [r for line in panel.lines for r in line.records if "test_loss_local" in r.clients]
-    return bool(known) and not any(record.summary.get("tuned") for record in known)
+def _alone(panel: Panel) -> Line | None:
+    """The models that clients trained without anybody else, if a line has them."""
+    for line in panel.lines:
+        known = [r for r in line.records if "test_loss_local" in r.clients]
+        if known and not any(record.summary.get("tuned") for record in known):
+            return Line("alone", [], known, "local")
+    return None
+
+
+def _base(panel: Panel) -> Line:
+    """What clients are compared with."""
+    return _alone(panel) or panel.lines[0]
 
 
 def _hurt(panel: Panel, line: Line) -> float:
     """The share of the clients that have more loss than they would otherwise."""
-    base = panel.lines[0]._replace(kind="local") if _alone(panel) else panel.lines[0]
-    shares = []
+    base, shares = _base(panel), []
     for record, other in zip(line.records, base.records, strict=False):
-        mine = record if base.kind == "local" else other
-        gap = record.clients[_loss(line)] - mine.clients[_loss(base)]
+        gap = record.clients[_loss(line)] - other.clients[_loss(base)]
         shares.append(np.mean(gap[np.isfinite(gap)] > 0))
     return float(np.mean(shares))
 
@@ -63,11 +67,11 @@ def _row(panel: Panel, line: Line) -> tuple[str, ...]:
     return (
         line.label,
         "" if alone else chosen(line),
-        f"{losses.mean():.4f} ± {_error(losses):.4f}",
-        f"{means.mean():.1f} ± {_error(means):.1f}",
+        _with_error(losses, 4),
+        _with_error(means, 1),
         f"{np.mean([np.percentile(one, 10) for one in scores]):.1f}",
         f"{np.mean([one.min() for one in scores]):.1f}",
-        "" if alone or (line is panel.lines[0] and not _alone(panel)) else f"{hurt:.0f} %",
+        "" if alone or line is _base(panel) else f"{hurt:.0f} %",
         "0" if alone else f"{rounds:g}",
         "0" if alone else f"{sent:.3g}",
     )
@@ -97,6 +101,12 @@ def _known(record: Record, column: str) -> NDArray[np.float64]:
     return values[np.isfinite(values)]
 
 
+def _with_error(values: NDArray[np.float64], digits: int) -> str:
+    """The mean, and its standard error where there are several."""
+    error = f" ± {_error(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{values.mean():.{digits}f}{error}"
+
+
 def _error(values: NDArray[np.float64]) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
 
@@ -112,13 +122,12 @@ def figure(panels: Sequence[Panel]) -> Picture:
             ours = line.label.startswith("Scafflix")
             colour = "tab:blue" if ours else "0.35"
             axes.errorbar(losses.mean(), place, xerr=_error(losses), fmt="o", color=colour)
-        base = panel.lines[0]._replace(kind="local") if _alone(panel) else panel.lines[0]
+        base = _base(panel)
         dashed = np.mean([_known(r, _loss(base)).mean() for r in base.records])
         axes.axvline(float(dashed), color="0.6", lw=1, ls="--")
         axes.set_yticks(range(len(panel.lines)), [line.label for line in reversed(panel.lines)])
         axes.set_title(panel.title)
-        word = "alone" if _alone(panel) else base.label
-        axes.set_xlabel(f"mean test loss over clients (dashed: {word})")
+        axes.set_xlabel(f"mean test loss over clients (dashed: {base.label})")
         axes.locator_params(axis="x", nbins=5)
         axes.grid(visible=True, axis="x", alpha=0.3)
     return made

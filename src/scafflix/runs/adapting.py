@@ -18,6 +18,7 @@ from scafflix.core.types import Floats
 from scafflix.core.versions import versions
 from scafflix.data import Federation, load
 from scafflix.data.federation import Labels
+from scafflix.data.origin import resolve
 from scafflix.data.tables import load_as
 from scafflix.models import MODELS
 from scafflix.models.linear import LinearModel, Targets
@@ -164,6 +165,8 @@ def _newcomers(
     federated = "classes" not in run.summary  # then every client scaled by its own examples
     more = {name: run.config[name] for name in ("scale", "intercept") if name in run.config}
     asked: dict[str, Any] = more if federated else {}
+    if resolve(source).kind == "huggingface":
+        label = label or run.config.get("label")
     return load(source, clients=one, split=split, label=label, seed=seed, **parts, **asked)
 
 

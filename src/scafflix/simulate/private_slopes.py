@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ WIDTH = 32  # examples whose gradients are there at once, where all count
 
 
 class Sampled(NamedTuple):
-    """The examples of one client, and what a step draws from."""
+    """The examples of one client."""
 
     network: Network
     l2: float
@@ -29,18 +30,31 @@ class Sampled(NamedTuple):
     most: int  # examples that a client has
     rows: Rows
     spans: Spans
-    key: Array
 
 
-def private_slopes(slopes: Sampled, gradient: Private, asked: Points) -> tuple[Points, Array]:
+class Drawn(NamedTuple):
+    """The random numbers of a step."""
+
+    uniform: Array  # one for each example: those below the share of a batch take part
+    noise: Sequence[Array]  # for each point, as many normal numbers as it has
+
+
+def drawn_from(key: Array, slopes: Sampled, asked: Points) -> Drawn:
+    """From the key of a step."""
+    sizes = [sum(leaf.size for leaf in jax.tree.leaves(x.tree)) for x in points_of(asked)[0]]
+    uniform = jax.vmap(partial(drawn_at, key))(jnp.arange(slopes.most))
+    return Drawn(uniform, [normal_at(k, (size,), key) for k, size in enumerate(sizes)])
+
+
+def private_slopes(
+    slopes: Sampled, gradient: Private, asked: Points, drawn: Drawn
+) -> tuple[Points, Array]:
     """Line 8 with privacy for every example, at several points on one sample, with noise of its own
     for each; and the mean loss at the first."""
-    rows, spans, key = slopes.rows, slopes.spans, slopes.key
-    place = jnp.arange(slopes.most)
-    real = place < spans.length
+    rows, spans = slopes.rows, slopes.spans
+    real = jnp.arange(slopes.most) < spans.length
     if slopes.batch is not None:
-        drawn = jax.vmap(partial(drawn_at, key))(place)
-        real &= drawn < slopes.batch / spans.length
+        real &= drawn.uniform < slopes.batch / spans.length
     count = jnp.sum(real)
     chosen = spans.first + jnp.argsort(~real, stable=True)  # those that take part come first
     width = min(slopes.batch or WIDTH, slopes.most)
@@ -71,9 +85,8 @@ def private_slopes(slopes: Sampled, gradient: Private, asked: Points) -> tuple[P
 
     deviation = jnp.where(gradient.noise > 0, gradient.noise * gradient.clip, 0.0)
 
-    def noisy(number: int, point: Any, sums: Any) -> Any:
+    def noisy(flat: Array, point: Any, sums: Any) -> Any:
         leaves, form = jax.tree.flatten(point)
-        flat = normal_at(number, (sum(leaf.size for leaf in leaves),), key)
         ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
         parts = [
             a.reshape(leaf.shape) for a, leaf in zip(jnp.split(flat, ends), leaves, strict=True)
@@ -87,8 +100,8 @@ def private_slopes(slopes: Sampled, gradient: Private, asked: Points) -> tuple[P
 
     points, form = points_of(asked)
     found, losses = [], []
-    for number, point in enumerate(points):
+    for point, noise in zip(points, drawn.noise, strict=True):
         loss, sums = total(point.tree)
         losses.append(loss)
-        found.append(Vector(noisy(number, point.tree, sums)))
+        found.append(Vector(noisy(noise, point.tree, sums)))
     return jax.tree.unflatten(form, found), losses[0]

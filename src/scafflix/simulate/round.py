@@ -43,7 +43,7 @@ from scafflix.problems.rows import (
     first_rows,
     objective,
 )
-from scafflix.simulate.private_slopes import Sampled, private_slopes
+from scafflix.simulate.private_slopes import Sampled, drawn_from, private_slopes
 
 State = Any
 
@@ -87,8 +87,8 @@ class Slopes(NamedTuple):
     ) -> tuple[Points | Query, Array]:
         """Line 8: gradients at one or several points on one sample, and its loss at the first."""
         if isinstance(gradient, Private):
-            drawn = Sampled(self.network, self.l2, self.batch, self.most, rows, spans, key)
-            return private_slopes(drawn, gradient, asked)
+            sampled = Sampled(self.network, self.l2, self.batch, self.most, rows, spans)
+            return private_slopes(sampled, gradient, asked, drawn_from(key, sampled, asked))
         if self.batch is None:
             sample = first_rows(rows, *spans, self.most)
         else:

@@ -45,6 +45,7 @@ from scafflix.gradients import (
     query_of,
     renewal_draw,
 )
+from scafflix.gradients.private import IN_JAX_ALONE
 from scafflix.methods.method import Client, Local, Message, Method, Number, Points, State, Turn
 from scafflix.models.network import Params
 from scafflix.problems.modules import Module
@@ -238,10 +239,7 @@ def slopes_at(
 def batch_of(gradient: Gradient) -> int | None:
     """How many examples a gradient takes; None for all."""
     if isinstance(gradient, Private):
-        raise ScafflixError(
-            "Privacy for every example is for models in JAX; with a PyTorch module give privacy "
-            "client."
-        )
+        raise ScafflixError(IN_JAX_ALONE)
     return gradient.size if isinstance(gradient, Minibatch | Reduced) else None
 
 
