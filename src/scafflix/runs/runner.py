@@ -27,7 +27,14 @@ from scafflix.core.progress import Progress
 from scafflix.core.versions import versions
 from scafflix.methods import METHODS, find, parameters
 from scafflix.models import is_network
-from scafflix.personalization.personalize import Personalization, Start, personalize, read_alpha
+from scafflix.personalization.personalize import (
+    Personalization,
+    Start,
+    personalize,
+    read_alpha,
+    rule_in,
+)
+from scafflix.personalization.rules import blending
 from scafflix.personalization.rules.choosing import fits
 from scafflix.privacy import Limit
 from scafflix.problems.problem import Problem
@@ -247,7 +254,10 @@ class Runner:
         config = replace(config, keep="none")
         alpha = read_alpha(alpha_of(config), self.problem.n)
         asked = {name: value for name, value in plain(resolve(config)).items() if name != "data"}
-        made_by = versions()["scafflix"], RECIPE, source_of(specs.read(config.method).name)
+        source = source_of(specs.read(config.method).name)
+        made_by: tuple[Any, ...] = versions()["scafflix"], RECIPE, source
+        if config.alpha is None or rule_in(config.alpha) is not None:
+            made_by += (blending.RECIPE,)
         name = digest_of(self.problem.identity, made_by, asked, alpha)
         folder = cache_folder() / "runs" / name
         if not (folder / "summary.json").exists():

@@ -11,6 +11,7 @@ from scafflix.core.quantiles import student
 from scafflix.core.types import Floats
 from scafflix.personalization.rules.contract import GRID, Decision, Evidence, Told
 
+RECIPE = 2  # to be raised when the same curves give other alphas
 LEVEL = 0.05  # of the test by which a client's own evidence forbids an alpha
 OTHERS = 100.0  # examples that what others tell counts for
 NOTHING = Told(np.zeros(len(GRID)), 1.0, 0.0)  # what nobody tells: that there is nothing to gain
