@@ -43,8 +43,9 @@ time.sleep(600)
 
 # a command that starts it and waits
 COMMAND = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores
 from scafflix.federate.processes import Processes, alone, environment
 folder = Path(sys.argv[1])
 (folder / "logs").mkdir(exist_ok=True)
