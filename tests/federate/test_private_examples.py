@@ -6,67 +6,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 pytest.importorskip("flwr", reason="Flower is not installed; pip install 'scafflix[flower]'")
 pytest.importorskip("dp_accounting", reason="no accountant; pip install 'scafflix[privacy]'")
 
-from flwr.app import Context
-from in_process_grid import InProcessGrid
+from private_federations import KEYS, N, Seeded, deployed, simulated
 
 from scafflix.core.errors import ScafflixError
 from scafflix.federate import convex, network
-from scafflix.federate.configuration import DeployConfig, checked, text_of
+from scafflix.federate.configuration import DeployConfig, checked
 from scafflix.federate.draws import Secret
-from scafflix.federate.flower_client import client_app, core_of
-from scafflix.federate.flower_server import run
-from scafflix.federate.learner import Place, client_key
+from scafflix.federate.learner import Place
 from scafflix.federate.node import client_of
 from scafflix.federate.partition import write_nodes
 from scafflix.federate.privacy import Guard, Terms
 from scafflix.federate.wire import unpack
-from scafflix.gradients.private import drawn_at, normal_at
 from scafflix.privacy import epsilon_of_batches
-from scafflix.record import Record
-from scafflix.runs.runner import execute
-
-N = 3
-KEYS: dict[str, Any] = {
-    "data": "iris", "clients": N, "split": "shuffled", "scale": "standard", "test": 0.2,
-    "model": "softmax", "privacy": "example", "clip": 1.0, "noise_multiplier": 2.0, "delta": 1e-4,
-    "stepsize": 0.1, "p": 0.5, "rounds": 8, "seed": 3, "patience": 5.0,
-}  # fmt: skip
-
-
-class Seeded:
-    """The random numbers of a simulation, which a server knows too."""
-
-    def uniforms(self, place: Place, count: int) -> NDArray[Any]:
-        drawn = jax.vmap(lambda at: drawn_at(client_key(place), at))(np.arange(count))
-        return np.asarray(drawn)
-
-    def normals(self, place: Place, number: int, shape: tuple[int, ...]) -> NDArray[Any]:
-        return np.asarray(normal_at(number, shape, client_key(place)))
-
-
-def deployed(folder: Path, **changes: Any) -> tuple[Record, InProcessGrid, list[Any]]:
-    config, nodes = write_nodes(checked(DeployConfig(**{**KEYS, **changes})), N, folder)
-    cores: dict[int, Any] = {}
-
-    def make(context: Context) -> Any:
-        return cores.setdefault(context.node_id, core_of(context))
-
-    numbered = dict(enumerate(nodes, 10))
-    grid = InProcessGrid(client_app(make), numbered, {"settings": text_of(config)})
-    return run(grid, config, folder / "server", nodes=N, poll=0.001), grid, nodes
-
-
-def simulated(**changes: Any) -> Record:
-    return execute(DeployConfig(**{**KEYS, **changes}))
-
 
 CASES: dict[str, dict[str, Any]] = {
     "all examples": {},

@@ -28,7 +28,7 @@ from scafflix.federate.serving import serve
 from scafflix.federate.settings import AS_IT_STOPPED, Restart, Settings
 from scafflix.federate.status import Progress, Status
 from scafflix.federate.terms import agree
-from scafflix.methods import Method
+from scafflix.methods import Method, find, parameters
 from scafflix.models import is_network
 from scafflix.record import Record
 from scafflix.runs.assembly import estimate_of, make_method, network_defaults
@@ -48,19 +48,21 @@ def plan_run(config: DeployConfig, roster: Roster) -> tuple[Method, Settings]:
         cohort = min(cohort, len(people))
     bounds = Bounds(config.largest_weight, config.largest_steps)
     check_alike(people)
+    planned = None
     if people[0].gamma > 0:
         plan = advice(people, estimate_of(config))
         if config.p == "auto":
             check_steps(people, plan.p, bounds)
     elif config.privacy != "none" and not is_network(config.model):  # which tells no constants
         config = replace(config, pace="expected" if config.pace == "auto" else config.pace)
-        plan = advice(people, estimate_of(config), config.stepsize, config.p)
+        p = config.p if "p" in parameters(find(config.method)) else 1.0
+        plan, planned = advice(people, estimate_of(config), config.stepsize, p), False
     else:
         config = network_defaults(config)
         plan = advice(people, estimate_of(config), config.stepsize, config.p)
         cohort = min(COHORT, len(people)) if cohort is None else cohort
         every = config.every or 1
-    method = make_method(plan, config)
+    method = make_method(plan, config, planned)
     for rule in {one.rule for one in people if one.rule}:
         check_choice(rule, method)
     settings = Settings(

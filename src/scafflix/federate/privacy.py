@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scafflix.core import durable
+from scafflix.core import durable, specs
 from scafflix.core.arguments import real_number
 from scafflix.core.durable import Hook
 from scafflix.core.errors import ScafflixError
 from scafflix.federate.draws import secret_normals
 from scafflix.gradients.private import IN_JAX_ALONE, Private
+from scafflix.methods import METHODS, parameters
 from scafflix.methods.method import Client, Local, Method
 from scafflix.methods.private import (
     Chosen,
@@ -114,10 +115,14 @@ def check_terms_of(config: RunConfig) -> None:
             "examples each client has; with privacy example give noise_multiplier, and a budget "
             "to end the run by."
         )
-    if isinstance(config.stepsize, str) or isinstance(config.p, str):
+    # a node checks this too, and loads no file that a server names
+    method = METHODS.get(specs.read(config.method).name)
+    steps_locally = method is None or "p" in parameters(method)
+    if isinstance(config.stepsize, str) or (steps_locally and isinstance(config.p, str)):
+        wanted = "stepsize and p as numbers" if steps_locally else "stepsize as a number"
         raise ScafflixError(
             "Stepsizes by theory are made of the clients' data, and would be told; with privacy "
-            "give stepsize and p as numbers that all agree on."
+            f"give {wanted} that all agree on."
         )
     rule = rule_in(config.alpha)
     if rule in (COMMON, "james-stein"):

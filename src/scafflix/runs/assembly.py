@@ -121,8 +121,13 @@ def private_method(method: Method, config: TrainingConfig, noise: float | None =
     return private(method, config.clip or np.inf, noise_of(config, noise))
 
 
-def make_method(advice: Plan, config: RunConfig) -> Method:
-    """A method by name, with the plan's, one common or given stepsizes."""
+def make_method(advice: Plan, config: RunConfig, planned: bool | None = None) -> Method:
+    """A method by name, with the plan's, one common or given stepsizes.
+
+    A number as stepsize is what the method itself calls so, unless it is `planned`: in the plan
+    already, as gamma for every method, as for networks and wherever else no constants are known.
+    """
+    planned = not advice.known if planned is None else planned
     make, stepsize, asked = find(config.method), config.stepsize, specs.read(config.method)
     options: dict[str, Any] = _own_options(config, asked)
     if stepsize == "common":
@@ -131,7 +136,7 @@ def make_method(advice: Plan, config: RunConfig) -> Method:
         options["stepsize"] = advice.gamma.min()
     elif isinstance(stepsize, str) and stepsize != "auto":
         raise ScafflixError(f"stepsize is {stepsize!r}; it must be auto, common or a number.")
-    elif stepsize != "auto" and advice.known:  # else it is in the plan, as gamma for every method
+    elif stepsize != "auto" and not planned:
         options["stepsize"] = stepsize
     if isinstance(config.p, str) and config.p != "auto":
         raise ScafflixError(f"p is {config.p!r}; it must be auto or a number in (0, 1].")
