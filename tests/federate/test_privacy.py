@@ -26,13 +26,14 @@ from scafflix.federate.configuration import DeployConfig, checked
 from scafflix.federate.draws import secret_normals
 from scafflix.federate.messages import Evaluation, Introduction, Refusal, Train, Upload
 from scafflix.federate.planning import advice
-from scafflix.federate.privacy import Asked, Guard, Terms, terms_of
+from scafflix.federate.privacy import Guard, Terms, terms_of
 from scafflix.federate.records import record
 from scafflix.federate.roster import Roster, new_roster
 from scafflix.federate.secure.server import SecureServer
 from scafflix.federate.server import ServerCore
 from scafflix.federate.serving import serve
 from scafflix.federate.settings import Settings
+from scafflix.federate.spending import Asked
 from scafflix.gradients import Exact
 from scafflix.methods import METHODS
 from scafflix.privacy import epsilon_of_gaussians

@@ -17,8 +17,9 @@ from scafflix import algorithm
 from scafflix.core.checkpoint import Checkpoints, Often
 from scafflix.core.precision import precision
 from scafflix.core.vector import Vector
+from scafflix.methods.disclosure import what_travels
 from scafflix.methods.method import Client, Turn, fitted
-from scafflix.methods.private import Clip, clipped, ready, released, what_travels
+from scafflix.methods.private import Clip, clipped, ready, released
 from scafflix.methods.remembering import remembering
 from scafflix.privacy import epsilon_of_gaussians
 

@@ -32,14 +32,14 @@ from scafflix.federate.messages import (
     problem_with_arrays,
     receipt_of,
 )
-from scafflix.federate.privacy import Asked, Spending
 from scafflix.federate.roster import Roster
 from scafflix.federate.secure.messages import Keys
 from scafflix.federate.settings import Settings
+from scafflix.federate.spending import Asked, Spending
 from scafflix.federate.standing import Standing
 from scafflix.federate.uploads import Expected, problem_with_upload, weighted_mean
+from scafflix.methods.disclosure import points_asked
 from scafflix.methods.method import Client, Method, Turn
-from scafflix.methods.private import points_asked
 from scafflix.personalization.rules.contract import Told
 from scafflix.simulate.batch import own_steps, steps_of, uniforms
 from scafflix.simulate.cohorts import cohort_of

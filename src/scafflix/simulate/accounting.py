@@ -17,8 +17,9 @@ from scafflix.core.progress import Progress, Standing
 from scafflix.core.types import Floats
 from scafflix.core.vector import names_of
 from scafflix.gradients import Private
+from scafflix.methods.disclosure import points_asked, weights_of
 from scafflix.methods.method import Client, Method
-from scafflix.methods.private import points_asked, ready, weights_of
+from scafflix.methods.private import ready
 from scafflix.privacy import (
     Limit,
     epsilon_of_batches,
