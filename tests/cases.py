@@ -106,6 +106,9 @@ class Course(NamedTuple):
     local_steps: list[int]
 
 
+PURPOSES = (Stream.GRADIENT, Stream.COMPRESSION, Stream.SERVER)
+
+
 @in_float64
 def one_run(
     small: sx.Problem, person: sx.Personalization, method: Method, seed: int = 0
@@ -116,7 +119,7 @@ def one_run(
     stacked = jax.tree.map(
         lambda leaf: jnp.asarray(np.stack([leaf])), (method, person.alpha, optimum)
     )
-    keys = [key(seed, stream)[None] for stream in (Stream.GRADIENT, Stream.COMPRESSION)]
+    keys = [key(seed, stream)[None] for stream in PURPOSES]
     return loop.Runs(*stacked, *keys, person.active.astype(np.int32)[None])
 
 

@@ -24,7 +24,7 @@ def schedule(
     """The rounds of a seed, as every execution draws them."""
     n = len(clients.alpha)
     steps = steps_of(method, seed, 0, rounds)
-    key = streams.key(seed, Stream.COMPRESSION)
+    key, server = (streams.key(seed, one) for one in (Stream.COMPRESSION, Stream.SERVER))
     made = []
     for r, K in enumerate(steps.tolist()):
         chosen = range(n) if cohort is None else cohort_of(seed, r, np.arange(n), cohort).tolist()
@@ -32,7 +32,8 @@ def schedule(
         if method.own_steps is not None:
             drawn = own_steps(method, clients, K, uniforms(seed, r, np.arange(n), n))
             own = {i: int(drawn[i]) for i in chosen}
-        made.append(Round(K, chosen, jax.random.fold_in(key, r), own))
+        keys = [jax.random.fold_in(one, r) for one in (key, server)]
+        made.append(Round(K, chosen, keys[0], own, keys[1]))
     return made
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from scafflix.core import streams
 from scafflix.core.streams import Stream
@@ -41,6 +42,7 @@ class Round(NamedTuple):
     key: Any = None  # random, for all clients of the cohort
     # for a method whose clients stop by themselves, K_i: after so many steps, if at most K
     own_steps: Mapping[int, int] = {}
+    server_key: Any = None  # random, for the server alone
 
 
 class Outcome(NamedTuple):
@@ -61,7 +63,7 @@ def run(
     """All of it."""
     server = method.init_server(x0)  # line 1
     states = [method.init_client(client, x0, h) for client, h in zip(clients, h0, strict=True)]
-    for r, (K, cohort, key, own) in enumerate(rounds):  # lines 4 and 5
+    for r, (K, cohort, key, own, server_key) in enumerate(rounds):  # lines 4 and 5
         sent = method.broadcast(server)
         turns = {i: Turn(key, place, len(cohort)) for place, i in enumerate(sorted(cohort))}
         those = {i: clients[i]._replace(turn=turns[i]) for i in cohort}
@@ -75,7 +77,8 @@ def run(
             reached[i] = local_steps(*one, min(own.get(i, K), K), ask, i in own and own[i] <= K)
         uploads = [upload(method, those[i], states[i], sent, reached[i]) for i in cohort]
         share = len(cohort) / len(clients)
-        server, after = communicate(method, server, K, weighted_mean(uploads), share)
+        mean = blurred(method, server_key, weighted_mean(uploads), unit_of([w for _, w in uploads]))
+        server, after = communicate(method, server, K, mean, share)
         for i in cohort:  # line 13; line 16 for the others
             made = min(own.get(i, K), K)
             states[i] = method.commit(those[i], states[i], sent, reached[i], after, made)
@@ -127,6 +130,19 @@ def weighted_mean(uploads: Sequence[tuple[Message, Number]]) -> Message:
         return sum((weight / total) * leaf for (_, weight), leaf in parts)
 
     return jax.tree.map(mean, *(message for message, _ in uploads))
+
+
+def unit_of(weights: Any) -> Any:
+    """The deviation that the weighted mean of m independent numbers, each with the deviation
+    1/sqrt(m), has: sqrt(mean_j w_j^2) / sum_j w_j."""
+    weights = np.asarray(weights)
+    return np.sqrt(np.mean(weights**2)) / np.sum(weights)
+
+
+def blurred(method: Method, key: Any, mean: Message, unit: Number) -> Message:
+    """Line 11, at the server: the mean that it goes on with, which is noisy if it is to add noise
+    itself."""
+    return mean if method.blur is None else method.blur(key, mean, unit)
 
 
 def communicate(

@@ -12,6 +12,7 @@ import pytest
 from scafflix.cli import main
 
 SMALL = "synthetic:rows=20,features=4"
+PRIVATE = ["--privacy", "client", "--clip", "1", "--budget", "3"]
 GOOD = "+1 1:1 2:0.5\n-1 1:0.2\n+1 2:1\n-1 1:3 2:1\n"
 
 
@@ -75,6 +76,24 @@ CASES = {
     "negative l2": (["--l2", "-1"], "l2 is -1"),
     "no l2 for logistic": (["--l2", "0"], "give l2 > 0"),
     "negative noise": (["--noise", "-1"], "noise is -1"),
+    "a place of noise without privacy": (["--noise-at", "server"], "noise_at is for privacy"),
+    "an unknown place of noise": ([*PRIVATE, "--noise-at", "cloud"], "noise_at is 'cloud'"),
+    "noise at the server without a clip": (
+        ["--privacy", "client", "--budget", "3", "--noise-at", "server"],
+        "clip is missing",
+    ),
+    "noise at the server in gradients of examples": (
+        ["--privacy", "example", *PRIVATE[2:], "--noise-at", "server"],
+        "the noise is in every gradient",
+    ),
+    "noise at the server in control variates": (
+        [*PRIVATE, "--noise-at", "server", "--alpha", "0.5"],
+        "With scafflix clients keep what must fit the mean",
+    ),
+    "noise at the server in models that clients go on from": (
+        [*PRIVATE, "--noise-at", "server", "--method", "mr_mtl"],
+        "With mr_mtl messages depend on what clients keep",
+    ),
     "an epsilon of zero": (["--epsilon", "0"], "epsilon is 0"),
     "a key that does not exist": (["--set", "aplha=0.1"], "did you mean alpha"),
     "a word that sets nothing": (["--set", "alpha"], "key=value"),

@@ -45,6 +45,27 @@ def test_what_a_federation_cannot_do_is_one_sentence(
     assert words in said
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"method": "scafflix"}, "With scafflix clients keep what must fit the mean"),
+        ({"noise_at": "cloud"}, "noise_at is 'cloud'"),
+        ({"privacy": "example"}, "the noise is in every gradient"),
+        ({"privacy": "none"}, "is for privacy client or example"),
+        ({"stepsize": "auto"}, "give stepsize and p as numbers"),
+        ({"stepsize": "auto", "method": "gd", "p": "auto"}, "give stepsize as a number"),
+    ],
+)
+def test_noise_at_the_server_that_cannot_work_is_one_sentence(
+    config: str, changes: dict[str, str], words: str, tmp_path: Path
+) -> None:
+    keys = {"privacy": "client", "clip": "1", "noise_multiplier": "2", "delta": "1e-3"}
+    keys |= {"noise_at": "server", "method": "fedavg", "stepsize": "0.1", "p": "0.5", **changes}
+    set_to = [word for pair in keys.items() for word in ("--set", "=".join(pair))]
+    said = fails("local", "--config", config, *set_to, "--out", str(tmp_path / "out"))
+    assert words in said
+
+
 def test_more_nodes_than_clients_is_one_sentence(config: str, tmp_path: Path) -> None:
     said = fails("local", "--config", config, "--nodes", "4", "--out", str(tmp_path / "out"))
     assert "3 clients in the data, but 4 nodes" in said

@@ -13,6 +13,8 @@ pytest.importorskip(
 
 from made_up import made_up
 from scafflix.methods import METHODS, Method
+from scafflix.methods.private import private
+from scafflix.theory import Plan
 from torch_pairs import assert_equal, records
 
 EVERY: dict[str, Callable[..., Method]] = {**METHODS, "made_up": made_up}
@@ -21,3 +23,10 @@ EVERY: dict[str, Callable[..., Method]] = {**METHODS, "made_up": made_up}
 @pytest.mark.parametrize("name", EVERY)
 def test_every_method_makes_the_models_that_it_makes_in_jax(name: str) -> None:
     assert_equal(*records("dense", EVERY[name]), close=3e-5)
+
+
+def test_noise_at_the_server_is_that_of_jax() -> None:
+    def noisy(plan: Plan) -> Method:
+        return private(METHODS["fedavg"](plan), 0.5, 0.2, noise_at="server")
+
+    assert_equal(*records("dense", noisy), close=3e-5)

@@ -190,6 +190,7 @@ def privacy_facts(summary: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     epsilon = "unbounded" if found["epsilon"] is None else f"{found['epsilon']:.4g}"
     noise = f"clip {found['clip']:g}, noise multiplier {found['noise_multiplier']:.4g}"
+    noise += " at the server" if found.get("noise_at") == "server" else ""
     made = {f"epsilon for each {found['unit']}": f"{epsilon} at delta {found['delta']:g} ({noise})"}
     if found["ended_by_budget"]:
         made["ended"] = f"by the budget {found['budget']:g}, of {found['rounds_asked']} rounds"

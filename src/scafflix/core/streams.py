@@ -24,6 +24,7 @@ class Stream(IntEnum):
     OWN_STEPS = 6
     COMPRESSION = 7
     RESAMPLING = 8
+    SERVER = 9  # the noise that a server adds
 
 
 @in_float64

@@ -1,4 +1,4 @@
-"""Random numbers of private gradients at a node, from a source that nobody else has."""
+"""Random numbers of private gradients and messages, from a source that nobody else has."""
 
 from __future__ import annotations
 
@@ -35,11 +35,21 @@ class Secret:
 
 def secret_uniforms(shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Numbers in (0, 1) from the operating system's random source."""
-    bits = np.frombuffer(os.urandom(8 * int(np.prod(shape))), np.uint64) >> np.uint64(11)
-    return ((bits.astype(np.float64) + 0.5) / 2.0**53).reshape(shape)
+    return _uniforms_of(os.urandom(8 * int(np.prod(shape)))).reshape(shape)
 
 
 def secret_normals(shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Normal numbers from the operating system's random source."""
-    found: NDArray[np.float64] = ndtri(secret_uniforms(shape))
+    return normals_of(os.urandom(8 * int(np.prod(shape)))).reshape(shape)
+
+
+def normals_of(random: bytes) -> NDArray[np.float64]:
+    """A normal number of every eight random bytes."""
+    found: NDArray[np.float64] = ndtri(_uniforms_of(random))
     return found
+
+
+def _uniforms_of(random: bytes) -> NDArray[np.float64]:
+    """Numbers in (0, 1)."""
+    bits = np.frombuffer(random, np.uint64) >> np.uint64(11)
+    return (bits.astype(np.float64) + 0.5) / 2.0**53

@@ -5,6 +5,8 @@ roster          who takes part, and the starting point
 checkpoint-E-R  the model, the ledger and the counts after R closed rounds, in epoch E
 rounds.jsonl    a line for each closed round
 average-R       the broadcast after round R, as long as a client still has to commit it
+privacy         what the clients have spent, with privacy (`spending.py`)
+noise           the secret that the server draws noise from, if it adds any (`server_noise.py`)
 live.json       who answered when and how the rounds go, for whoever watches (`live.py`)
 mirror-E-N-R    h of client number N after round R of epoch E, if the server keeps a mirror
 masked-E-R      the sum of masked messages of round R of epoch E, from when it is to be unmasked

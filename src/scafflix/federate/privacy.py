@@ -47,6 +47,12 @@ class Terms(NamedTuple):
     budget: float | None = None
     unit: str = "client"
     batch: int | None = None  # for examples: how many a gradient takes on average; None: all
+    noise_at: str = "client"  # who adds the noise
+
+    @property
+    def at_server(self) -> bool:
+        """Whether clients clip only, and the server adds the noise to the mean."""
+        return self.noise_at == "server"
 
     def share(self, examples: int) -> float:
         """With what probability a contribution is in a noisy sum, for a client with so many."""
@@ -78,7 +84,7 @@ def terms_of(config: RunConfig) -> Terms | None:
             return epsilon_of_gaussians(config.rounds / noise**2, delta)
 
         noise = least_noise(epsilon, budget)
-    return Terms(config.clip, noise, delta, config.budget)
+    return Terms(config.clip, noise, delta, config.budget, noise_at=config.noise_at)
 
 
 def own_terms(agreed: Terms | None, budget: object) -> Terms | None:
@@ -91,6 +97,11 @@ def own_terms(agreed: Terms | None, budget: object) -> Terms | None:
         raise ScafflixError(
             f"The node's own budget is {most:g}, but the run adds no noise; it takes part only in "
             "runs with privacy client or example."
+        )
+    if agreed.at_server:
+        raise ScafflixError(
+            f"The node's own budget is {most:g}, but the run leaves the noise to the server, which "
+            "no node can check; it takes part only in runs with noise_at client."
         )
     most = most if agreed.budget is None else min(most, agreed.budget)
     return agreed._replace(budget=most, delta=min(DELTA, agreed.delta))
@@ -133,6 +144,7 @@ def check_terms_of(config: RunConfig) -> None:
 class Guard:
     """A client's own side: it clips, adds noise and counts, whatever the server asks for.
 
+    Where the server is to add the noise, it counts as if the server did.
     With privacy for examples its learner's gradients have the noise, and what it reaches by them
     may be sent as it is.
     """
@@ -160,10 +172,12 @@ class Guard:
                 self._points[asked] = points_asked(method, names)
             return local
         if asked not in self._chosen:
-            self._chosen[asked] = what_travels(method, names)
+            self._chosen[asked] = what_travels(method, names, self.terms.noise_at)
         chosen = self._chosen[asked]
         origins = chosen.of(method.begin(client, state, sent))
         near = [np.asarray(a) for a in clipped(self.terms.clip, chosen.of(local), origins)]
+        if self.terms.at_server:
+            return chosen.put(local, near)
         part = self.terms.clip * self.terms.noise / np.sqrt(least)
         made = [(one + part * secret_normals(one.shape)).astype(one.dtype) for one in near]
         return chosen.put(local, made)

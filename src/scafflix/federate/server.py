@@ -19,7 +19,7 @@ from scafflix.core import durable
 from scafflix.core.durable import Arrays, Hook
 from scafflix.core.errors import DivergenceError, ScafflixError
 from scafflix.federate.distance import distance
-from scafflix.federate.files import ServerFiles
+from scafflix.federate.files import Moment, ServerFiles
 from scafflix.federate.ledger import Entry
 from scafflix.federate.messages import (
     NONE,
@@ -34,6 +34,7 @@ from scafflix.federate.messages import (
 )
 from scafflix.federate.roster import Roster
 from scafflix.federate.secure.messages import Keys
+from scafflix.federate.server_noise import server_noise
 from scafflix.federate.settings import Settings
 from scafflix.federate.spending import Asked, Spending
 from scafflix.federate.standing import Standing
@@ -79,6 +80,7 @@ class ServerCore(Standing):
         self.spending = Spending(folder, settings.privacy, weights, examples)
         self.least_noisy = (self.cohort_size + 1) // 2  # over how many replies noise is shared out
         self._points = 1 if settings.privacy is None else points_asked(self.method, self.arrays)
+        self.noise = server_noise(folder, settings.privacy, self.method, self.arrays, hook)
         self.resume(back_to)
         self._open()
         if not self.round and self._over_budget():
@@ -298,6 +300,9 @@ class ServerCore(Standing):
         self, names: list[str], average: Arrays, loss: float, distances: Sequence[float]
     ) -> None:
         """Go on with the average of the messages of these clients, and their mean loss."""
+        if self.noise is not None:
+            weights = [self.spending.weights[name] for name in names]
+            average = self.noise.added(Moment(self.epoch, self.round), average, weights)
         with np.errstate(over="ignore", invalid="ignore"):
             form = jax.tree.structure(self.message)
             mean = jax.tree.unflatten(form, average)

@@ -51,9 +51,9 @@ class Spending:
         if moment != self._last:
             self._before = dict(self.spent)
         total = sum(self.weights[name] ** 2 for name in names)
+        least = len(names) if self.terms.at_server else asked.least  # the server knows who is in
         spent = {
-            name: self.weights[name] ** 2 * asked.least / total / self.terms.noise**2
-            for name in names
+            name: self.weights[name] ** 2 * least / total / self.terms.noise**2 for name in names
         }
         spent = spent if self.terms.unit == "client" else _gradients(asked)
         self.spent = _added(self._before, spent)
@@ -87,10 +87,13 @@ class Spending:
         if self.terms is None or self.terms.budget is None:
             return False
         lightest = min(self.weights[name] for name in names) ** 2
+        least = asked.least
+        if self.terms.at_server:  # the more light ones reply, the less noise a heavy one has
+            least = replies = len(asked.steps)
         more = {}
         for name in names:
             own = self.weights[name] ** 2
-            share = own * asked.least / (own + (replies - 1) * lightest)
+            share = own * least / (own + (replies - 1) * lightest)
             more[name] = share / self.terms.noise**2
         if self.terms.unit == "example":
             more = _gradients(asked)
@@ -100,9 +103,9 @@ class Spending:
         """What a record's summary says."""
         if self.terms is None:
             return {}
-        clip, noise, delta, budget, unit, _ = self.terms
-        made = {"unit": unit, "clip": clip, "noise_multiplier": noise, "delta": delta}
-        made |= {"epsilon": self.worst, "budget": budget, "rounds_asked": asked}
+        clip, noise, delta, budget, unit, _, noise_at = self.terms
+        made = {"unit": unit, "clip": clip, "noise_multiplier": noise, "noise_at": noise_at}
+        made |= {"delta": delta, "epsilon": self.worst, "budget": budget, "rounds_asked": asked}
         return {"privacy": {**made, "ended_by_budget": rounds < asked}}
 
     def column(self, names: Sequence[str]) -> dict[str, NDArray[np.float64]]:

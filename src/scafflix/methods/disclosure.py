@@ -102,9 +102,12 @@ def _reached(method: Method, trial: Trial, state: Any, examples: bool) -> Local:
     return _settled(step, first)
 
 
-def _flow(method: Method, names: Sequence[str], examples: bool) -> tuple[Chosen, bool]:
+def _flow(
+    method: Method, names: Sequence[str], examples: bool, noisy: bool = True
+) -> tuple[Chosen, bool]:
     """The arrays that must be released before a message is made of them; and whether a message
-    then depends on a client's data through these alone."""
+    then depends on a client's data through these alone. What is released is `noisy`, so that it
+    may be kept and told again, or else is clipped only."""
     trial = Trial.of(method, names)
     client, sent = trial.secret(), _all(trial.sent, False)
     at = (trial.client, trial.state, trial.sent, trial.local)
@@ -140,7 +143,8 @@ def _flow(method: Method, names: Sequence[str], examples: bool) -> tuple[Chosen,
 
     def committed(state: Any) -> Any:
         chosen, local = travelling(state)
-        marks = (client, state, sent, free(local, chosen), sent, False)
+        kept = free(local, chosen) if noisy else local
+        marks = (client, state, sent, kept, sent, False)
         return tainted(settle, (*at, trial.sent, 1.0), marks)
 
     first = tainted(
@@ -153,17 +157,59 @@ def _flow(method: Method, names: Sequence[str], examples: bool) -> tuple[Chosen,
     return chosen, not any([*leaks, *origins])
 
 
-def what_travels(method: Method, names: Sequence[str]) -> Chosen:
+def what_travels(method: Method, names: Sequence[str], noise_at: str = "client") -> Chosen:
     """The arrays of what a client iterates on that it must release; refuse a method whose messages
-    depend on data in another way too."""
-    chosen, enough = _flow(method, names, examples=False)
+    depend on data in another way too, or that noise at the server would break."""
+    at_server = noise_at == "server"
+    chosen, enough = _flow(method, names, examples=False, noisy=not at_server)
     if not enough or not chosen.numbers:
+        other = "such as fedavg, or noise_at client" if at_server else "such as scafflix or fedavg"
         raise ScafflixError(
             f"With {method.name} messages depend on what clients keep to themselves, beyond the "
             "point that they reach in a round, so that clipping and noise there do not hide it; "
-            "choose another method, such as scafflix or fedavg."
+            f"choose another method, {other}."
         )
+    if at_server:
+        _check_mean(method, Trial.of(method, names), chosen)
     return chosen
+
+
+def _check_mean(method: Method, trial: Trial, chosen: Chosen) -> None:
+    """Refuse a method that cannot go on from another mean than that of its messages."""
+    local = jax.tree.map(lambda leaf: leaf + 0, trial.local)
+    at = (trial.client, trial.state, trial.sent, local, trial.sent, 1.0)
+    server = method.init_server(trial.x)
+    message, _ = method.upload(in_round(trial.client), *at[1:4])
+
+    def settled(*marked: bool) -> bool:
+        """Whether what a client remembers depends on what it reached, or on what goes down next."""
+        nothing = [_all(one, False) for one in at]
+        nothing[3:5] = [_all(one, mark) for one, mark in zip(at[3:5], marked, strict=True)]
+
+        def commit(client: Client, *rest: Any) -> Any:
+            return method.commit(in_round(client), *rest)
+
+        return any(jax.tree.leaves(tainted(commit, at, tuple(nothing))))
+
+    def combined(server: Any, mean: Any) -> Any:
+        return method.combine(method.server_steps(server, 1.0), mean, 1.0)
+
+    moved = tainted(combined, (server, message), (_all(server, False), _all(message, True)))
+    beside = sum(jax.tree.leaves(moved)) > sum(jax.tree.leaves(moved.x))
+    if settled(False, True) or (beside and settled(True, False)):
+        raise ScafflixError(
+            f"With {method.name} clients keep what must fit the mean of their messages, such as "
+            "control variates whose sum is 0, and noise that the server adds would pile up there; "
+            "give noise_at client, or another method, such as fedavg."
+        )
+    sent, told = chosen.of(local), jax.tree.leaves(message)
+    same = len(sent) == len(told) and all(a is b for a, b in zip(sent, told, strict=True))
+    if not same or method.compressor is not None:
+        raise ScafflixError(
+            f"With {method.name} messages are not the clipped points themselves, so that how much "
+            "noise hides one in their mean is not known; give noise_at client, or another method, "
+            "such as fedavg."
+        )
 
 
 def check_examples(method: Method, names: Sequence[str]) -> None:

@@ -252,6 +252,9 @@ class Method:
     server_steps: Callable[[State, Number], State] = Partial(wait)
     # (server, weighted mean of the messages, |cohort| / n) -> server
     combine: Callable[[State, Message, Number], State] = Partial(keep_mean)
+    # (key, weighted mean, its unit of noise) -> the mean with the noise that the server adds to it
+    # before it combines; None: it adds none
+    blur: Callable[[Any, Message, Number], Message] | None = None
     # (client, state, sent, local, what goes down next, K) -> state
     commit: Callable[[Client, State, Any, Local, Any, Number], State] = Partial(change_nothing)
     # (client, state, x) -> the model that the client takes home

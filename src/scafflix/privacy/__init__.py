@@ -8,9 +8,10 @@ from scafflix.privacy.accountant import (
     epsilon_of_releases,
     least_noise,
 )
-from scafflix.privacy.terms import UNITS, Limit, Release, default_delta
+from scafflix.privacy.terms import PLACES, UNITS, Limit, Release, default_delta
 
 __all__ = [
+    "PLACES",
     "UNITS",
     "Limit",
     "Release",

@@ -10,6 +10,7 @@ from scafflix.core.arguments import real_number
 from scafflix.core.errors import ScafflixError
 
 UNITS = ("client", "example")  # what two neighbouring federations differ in
+PLACES = ("client", "server")  # who adds the noise of a sum over clients
 DELTA = 1e-5  # unless there are so many clients or examples that it must be smaller
 
 
@@ -18,11 +19,12 @@ class Release:
     """What a client lets out of a round: at most `clip` from where it began, plus Gaussian noise.
 
     `noise` is the noise multiplier: the standard deviation of every number of the sum over the
-    cohort, divided by the clip. Each client adds its part of it.
+    cohort, divided by the clip. Each client adds its part of it, or the server all of it.
     """
 
     clip: float
     noise: float
+    noise_at: str = "client"
 
 
 def checked_clip(clip: object) -> float:

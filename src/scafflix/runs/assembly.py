@@ -118,7 +118,7 @@ def private_method(method: Method, config: TrainingConfig, noise: float | None =
     """The method with privacy for its clients, if that is asked for."""
     if config.privacy != "client":
         return method
-    return private(method, config.clip or np.inf, noise_of(config, noise))
+    return private(method, config.clip or np.inf, noise_of(config, noise), config.noise_at)
 
 
 def make_method(advice: Plan, config: RunConfig, planned: bool | None = None) -> Method:

@@ -186,6 +186,12 @@ class TrainingConfig(ProblemConfig):
         None,
         only=PRIVATE,
     )
+    noise_at: str = key(
+        "Who adds the noise of privacy client: client (each its part) or server (to the mean of "
+        "clipped updates, which it sees).",
+        "client",
+        only=PRIVATE,
+    )
     budget: float | None = key(
         "Epsilon that no client exceeds: chooses the noise for all rounds, or, with "
         "noise_multiplier, ends the run.",

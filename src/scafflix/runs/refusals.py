@@ -28,7 +28,7 @@ from scafflix.models import MODELS, is_network
 from scafflix.models.naming import array_names, check_model
 from scafflix.personalization.optima import check_validation, checked_recipe
 from scafflix.personalization.personalize import check_trained, checked_alpha, read_alpha, rule_in
-from scafflix.privacy.terms import UNITS, Limit, checked_release
+from scafflix.privacy.terms import PLACES, UNITS, Limit, checked_release
 from scafflix.problems.constants import Constants
 from scafflix.record import check_new_folder
 from scafflix.runs.assembly import (
@@ -213,6 +213,12 @@ def check_privacy(config: RunConfig) -> None:
     choice("privacy", config.privacy, ("none", *UNITS))
     if config.privacy == "none":
         return
+    choice("noise_at", config.noise_at, PLACES)
+    if config.privacy == "example" and config.noise_at != "client":
+        raise ScafflixError(
+            f"noise_at is {config.noise_at}, but with privacy example the noise is in every "
+            "gradient, at the client; leave it out, or give privacy client."
+        )
     Limit(config.delta, config.budget)
     if config.clip is None:
         raise ScafflixError(

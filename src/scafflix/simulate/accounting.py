@@ -183,6 +183,7 @@ class Account:
             "unit": self.unit,
             "clip": _finite(found.clip),  # type: ignore[union-attr]
             "noise_multiplier": self.noise,
+            "noise_at": "client" if self.method.release is None else self.method.release.noise_at,
             "delta": self.delta,
             "epsilon": _finite(self.epsilons(rounds).max(initial=0.0)),
             "budget": limit.budget,

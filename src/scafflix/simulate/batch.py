@@ -60,12 +60,14 @@ class Batch:
         self._whole = problem
         self.problem, first = participants(problem, runs[0].person)
         self.x_star = jax.device_put(first.points)
+        seeds = [member.seed for member in runs]
         self.stacked = loop.Runs(
             method=_stack([member.method for member in runs]),
             alpha=_stack([member.person.alpha[member.person.active] for member in runs]),
             optimum=_stack(optima),
-            keys=streams.keys([member.seed for member in runs], Stream.GRADIENT),
-            compression=streams.keys([member.seed for member in runs], Stream.COMPRESSION),
+            keys=streams.keys(seeds, Stream.GRADIENT),
+            compression=streams.keys(seeds, Stream.COMPRESSION),
+            server=streams.keys(seeds, Stream.SERVER),
             numbers=_stack([member.person.active.astype(np.int32) for member in runs]),
         )
         self.h0 = self._start_controls(h0)

@@ -30,6 +30,7 @@ class Runs(NamedTuple):
     optimum: Optimum
     keys: Array  # of the stream of stochastic gradients
     compression: Array  # keys of the stream that messages are compressed by
+    server: Array  # keys of the stream that the server draws from
     numbers: Array  # [runs, clients], who the clients are: a random stream is each one's own
 
 
@@ -146,6 +147,8 @@ def _communicate(
     mean = jax.tree.map(
         lambda m: jnp.einsum("n,n...->...", weights, m) / jnp.sum(weights), messages
     )
+    unit = jnp.sqrt(jnp.mean(weights**2)) / jnp.sum(weights)
+    mean = algorithm.blurred(method, jax.random.fold_in(run.server, carry.round), mean, unit)
     server, after = algorithm.communicate(method, carry.server, steps, mean, 1.0)
 
     def commit(client: Client, place: Array, state: Any, local: Local, steps: Array) -> Any:

@@ -65,6 +65,7 @@ class Keys(NamedTuple):
 
     gradient: Array
     compression: Array
+    server: Array
 
 
 class Slopes(NamedTuple):
@@ -180,7 +181,7 @@ class Compiled:
         self.method = replicate(problem.mesh, method)
         slopes = Slopes.of(problem, method.gradient)
         self.settings = Settings(slopes, problem.mesh, Layout.of(state), cohort)
-        purposes = (Stream.GRADIENT, Stream.COMPRESSION)
+        purposes = (Stream.GRADIENT, Stream.COMPRESSION, Stream.SERVER)
         self.keys = Keys(*(streams.key(seed, purpose) for purpose in purposes))
 
     def begin(self, x0: Params) -> State:
@@ -277,6 +278,9 @@ def play(
         mean = jax.tree.map(
             lambda m: jax.lax.psum(jnp.tensordot(weights, m, 1), CLIENTS) / total, messages
         )
+        squares = jax.lax.psum(jnp.sum(weights**2), CLIENTS)
+        unit = jnp.sqrt(squares / settings.cohort) / total
+        mean = algorithm.blurred(method, keys.server, mean, unit)
         following, after = algorithm.communicate(method, server, steps, mean, share)
         count = cohort.steps.astype(cohort.present.dtype)
 

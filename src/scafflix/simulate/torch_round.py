@@ -84,7 +84,9 @@ class InTorch:
             )
         self.functions, self.device = problem.torch, problem.torch.device
         self.cohort, self.seed = cohort, seed
-        self.key = streams.key(seed, Stream.COMPRESSION)
+        self.key, self.server_key = (
+            streams.key(seed, purpose) for purpose in (Stream.COMPRESSION, Stream.SERVER)
+        )
         self.state, self.point = Layout.of(state), Layout.of(problem.template)
         self.size = batch_of(method.gradient)
         # what draws random numbers does it on NumPy arrays
@@ -129,6 +131,11 @@ class InTorch:
 
         those = each(train, range(self.cohort))
         mean = _mean([(one.message, one.weight) for one in those])
+        if method.blur is not None:
+            server_key = jax.random.fold_in(self.server_key, number)
+            unit = algorithm.unit_of([one.weight for one in those])
+            noisy = algorithm.blurred(method, server_key, in_vectors(mean), unit)
+            mean = as_points(noisy, self.device)
         following, after = evaluated(algorithm.communicate(method, server, steps, mean, share))
         kept = np.empty((self.cohort, states.shape[1]), states.dtype)
         kept[:, self.state.size :] = states[:, self.state.size :]
