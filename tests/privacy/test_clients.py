@@ -21,7 +21,9 @@ from scafflix.methods.disclosure import what_travels
 from scafflix.methods.method import Client, Turn, fitted
 from scafflix.methods.private import Clip, clipped, ready, released
 from scafflix.methods.remembering import remembering
-from scafflix.privacy import epsilon_of_gaussians
+from scafflix.privacy import Limit, epsilon_of_cohorts, epsilon_of_gaussians
+from scafflix.simulate.accounting import Account
+from scafflix.simulate.cohorts import cohort_of
 
 NAMES = ("conv/norm/scale", "conv/weight", "output/weight", "output/bias")
 
@@ -184,6 +186,21 @@ def test_epsilon_is_that_of_each_clients_weight(problem: Any, person: Any, plan:
     np.testing.assert_allclose(made.clients["epsilon"], wanted)
     assert made.summary["privacy"]["epsilon"] == pytest.approx(max(wanted))
     assert made.summary["certificate"] is None
+
+
+def test_sampling_amplifies_only_where_all_messages_weigh_the_same() -> None:
+    many = sx.Problem(sx.data.synthetic(clients=50, seed=1), sx.models.logistic(), l2=0.1)
+    asked = [cohort_of(0, r, np.arange(50), 1)[0] for r in range(200)]
+    times = np.bincount(asked, minlength=50).tolist()
+    alone = np.array([epsilon_of_gaussians(k / 5.0**2, 1e-3) for k in times])
+    together = epsilon_of_cohorts(50, 1, 5.0, 200, 1e-3)
+    assert together < alone.max()
+    for last, wanted in ((0.5, np.minimum(alone, together)), (0.6, alone)):
+        person = sx.personalize(many, alpha=np.array([0.5] * 49 + [last]))
+        method = sx.scafflix(sx.plan(many, person), stepsize=0.01, p=0.9)
+        member = sx.Run(person, ready(sx.private(method, 1.0, 5.0), ("a",)), 0)
+        account = Account(many, member, 1, 200, Limit(1e-3))
+        np.testing.assert_allclose(account.epsilons(200), wanted)
 
 
 def test_the_budget_ends_a_run_and_a_resumed_one_is_the_same_to_the_bit(
