@@ -32,7 +32,7 @@ from flwr.superlink.grid import http_grid
 
 from scafflix_flower import own_app
 from scafflix_flower.own_app import substitute
-from scafflix_flower.patience import patient, pull_pieces
+from scafflix_flower.patience import patient, patient_app, pull_pieces
 
 APP = "scafflix.federate.flower_server"  # what the app imports
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
@@ -93,6 +93,7 @@ def main() -> None:
     substitute(task, "install_from_fab", own_app.check)
     substitute(task, "get_project_dir", lambda *_: own_app.folder())
     substitute(http_grid, "pull_objects", pull_pieces)
+    substitute(http_grid, "make_simple_http_retry_invoker", patient_app)
     import_module(APP)
     parent = os.getppid()
     while not asked.run_config.exists():

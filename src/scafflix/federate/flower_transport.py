@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from scafflix.core.errors import ScafflixError
 from scafflix.federate.bounds import problem_with_change, problem_with_introduction
@@ -40,6 +41,7 @@ from scafflix.federate.roster import Roster, new_roster
 from scafflix.federate.secure.messages import Mask, Share, Unmask
 from scafflix.federate.serving import Failure
 from scafflix.federate.wire import pack, unpack
+from scafflix_flower.patience import patient
 
 POLL = 0.1  # seconds between two checks for a reply, at first
 SHARE, SELDOM = 0.1, 1.0  # later this share of the time waited so far, up to so many seconds
@@ -176,7 +178,10 @@ class FlowerTransport:
     def _send(self, requests: Mapping[int, Request], patience: float) -> Iterator[tuple[int, Any]]:
         """Push the requests, then check for replies until all have come or time is up."""
         messages = [self._message(node, request) for node, request in requests.items()]
-        ids = list(self.grid.push_messages(messages)) if messages else []
+        ids: list[str] = []
+        if messages:  # again, if the SuperLink gave up waiting for a piece
+            push = patient(ObjectPushError, patience)
+            ids = list(push.invoke(self.grid.push_messages, messages))
         sent = list(zip(ids, requests, strict=True))
         waiting = {message: node for message, node in sent if message}
         for message, node in sent:
