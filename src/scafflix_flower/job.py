@@ -37,6 +37,7 @@ from scafflix_flower.patience import patient, patient_app, pull_pieces
 APP = "scafflix.federate.flower_server"  # what the app imports
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 POLL = 0.05  # seconds
+TAKE_UP = 60.0  # seconds in which a run that was submitted can be taken up
 
 task = import_module("flwr.superlink.runtime.run_serverapp")  # beside a function of that name
 
@@ -75,13 +76,15 @@ def token_of(run: int, address: str, secret: str) -> str:
     with RuntimeHttpClient.from_server_address(
         address, True, None, signed, retry_invoker=patient()
     ) as client:
-        while True:
+        until = time.monotonic() + TAKE_UP
+        while time.monotonic() < until:
             found = client.AcquireTask(
                 AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])
             )
             if found.token and found.task.run_id == run:
                 return str(found.token)
             time.sleep(POLL)
+    sys.exit("The SuperLink has no task for the run that was submitted to it.")
 
 
 def main() -> None:

@@ -85,8 +85,9 @@ class Post:
             reply = Parcel(None, error=str(error))
         if reply.error:
             log(ERROR, "%s", reply.error)
-            error_code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
-            return _reply(Error(code=error_code, reason=reply.error), message)
+            crashed, refuses = ErrorCode.CLIENT_APP_CRASHED, ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+            code = crashed if reply.crashed else refuses
+            return _reply(Error(code=code, reason=reply.error), message)
         return _reply(record_of(reply), message)
 
     def _settings_of(self, number: int) -> str:
