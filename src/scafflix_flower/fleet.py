@@ -47,6 +47,7 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_push_object_fn_protobuf,
 )
 from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPushError,
     inflate_object_from_contents,
     push_objects,
 )
@@ -91,7 +92,7 @@ class Fleet:
         self._client, self.node = client, Node(node_id=node)
 
     def receive(self) -> Message | None:
-        """The next message, whole, if there is one."""
+        """The next message, whole, if there is one; the same again until it is confirmed."""
         found = self._client.PullMessages(PullMessagesRequest(node=self.node))
         if not found.messages_list:
             return None
@@ -100,15 +101,27 @@ class Fleet:
         pull = make_pull_object_fn_protobuf(self._client.PullObject, self.node, run)
         parts = [part.object_id for part in iterate_object_tree(tree)]
         contents = pull_pieces(parts, pull)
-        confirm = self._client.ConfirmMessageReceived
-        make_confirm_message_received_fn_protobuf(confirm, self.node, run)(number)
         message = cast(Message, inflate_object_from_contents(number, contents))
         message.metadata.__dict__["_message_id"] = number
         return message
 
+    def confirm(self, message: Message) -> None:
+        """Say that a message need not be sent again."""
+        about, confirm = message.metadata, self._client.ConfirmMessageReceived
+        make_confirm_message_received_fn_protobuf(confirm, self.node, about.run_id)(
+            about.message_id
+        )
+
     def send(self, reply: Message, seconds: float) -> None:
-        """Send a reply, which took so long to make."""
+        """Send a reply, which took so long to make, until all of it has arrived or it expires.
+
+        A piece is not stored if the SuperLink has given up waiting for it, or if the server has the
+        whole reply by now. Told of the reply again, the SuperLink says what it still lacks.
+        """
         reply.metadata.__dict__["_message_id"] = reply.object_id
+        patient(ObjectPushError, reply.metadata.ttl).invoke(self._push, reply, seconds)
+
+    def _push(self, reply: Message, seconds: float) -> None:
         with no_object_id_recompute():
             tree: ObjectTree = get_object_tree(reply)
             told = self._client.PushMessages(

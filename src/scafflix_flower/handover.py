@@ -71,7 +71,8 @@ class Worker:
                 if reply is not None:
                     return reply
             self._end()
-        return Parcel(None, error=f"The worker ended {ATTEMPTS} times during this message.")
+        why = f"The worker ended {ATTEMPTS} times during this message."
+        return Parcel(None, error=why, crashed=True)
 
     def _line(self) -> socket:
         """The node's end of the line to it; it is started unless it runs."""

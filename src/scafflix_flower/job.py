@@ -32,11 +32,12 @@ from flwr.superlink.grid import http_grid
 
 from scafflix_flower import own_app
 from scafflix_flower.own_app import substitute
-from scafflix_flower.patience import patient, pull_pieces
+from scafflix_flower.patience import patient, patient_app, pull_pieces
 
 APP = "scafflix.federate.flower_server"  # what the app imports
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 POLL = 0.05  # seconds
+TAKE_UP = 60.0  # seconds in which a run that was submitted can be taken up
 
 task = import_module("flwr.superlink.runtime.run_serverapp")  # beside a function of that name
 
@@ -75,13 +76,15 @@ def token_of(run: int, address: str, secret: str) -> str:
     with RuntimeHttpClient.from_server_address(
         address, True, None, signed, retry_invoker=patient()
     ) as client:
-        while True:
+        until = time.monotonic() + TAKE_UP
+        while time.monotonic() < until:
             found = client.AcquireTask(
                 AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])
             )
             if found.token and found.task.run_id == run:
                 return str(found.token)
             time.sleep(POLL)
+    sys.exit("The SuperLink has no task for the run that was submitted to it.")
 
 
 def main() -> None:
@@ -93,6 +96,7 @@ def main() -> None:
     substitute(task, "install_from_fab", own_app.check)
     substitute(task, "get_project_dir", lambda *_: own_app.folder())
     substitute(http_grid, "pull_objects", pull_pieces)
+    substitute(http_grid, "make_simple_http_retry_invoker", patient_app)
     import_module(APP)
     parent = os.getppid()
     while not asked.run_config.exists():

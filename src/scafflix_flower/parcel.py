@@ -34,6 +34,7 @@ class Parcel(NamedTuple):
     arrays: Mapping[str, Arrays | None] = {}
     settings: str = ""  # of the run
     error: str = ""  # instead of all this: why there is no reply
+    crashed: bool = False  # for the worker ended; it does not say so itself
 
 
 def send(line: socket, parcel: Parcel) -> None:

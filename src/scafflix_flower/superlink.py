@@ -49,7 +49,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from scafflix_flower import own_app, replies
+from scafflix_flower import deliveries, own_app, replies
 from scafflix_flower.own_app import substitute
 
 LOOPBACK = "127.0.0.1"
@@ -187,6 +187,7 @@ def main() -> None:
         tls = {"ssl_certfile": asked.certificates / "server.crt"}
         tls |= {"ssl_keyfile": asked.certificates / "server.key"}
     replies.take_only_own_replies()
+    deliveries.deliver_until_confirmed()
     substitute(control_handlers, "start_run", start_own_app)
     app = superlink(asked.secret_file.read_bytes(), node_keys=bool(asked.key))
     asked.nodes_file.write_text(json.dumps(register(app, asked.key)))

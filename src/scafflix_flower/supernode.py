@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import httpx
-from flwr.app import Error, Message
+from flwr.app import Error, Message, RecordDict
 from flwr.common.config import get_fused_config_from_fab
 from flwr.common.constant import ErrorCode
 from flwr.supercore import log
@@ -65,6 +65,7 @@ class Post:
             reply = self.reply_to(message)
             seconds = time.monotonic() - began
             self.fleet.send(reply, seconds)
+            self.fleet.confirm(message)  # not before: until then it is sent again
             log(INFO, "Replied after %.2f seconds", seconds)
             return True
         except httpx.HTTPStatusError as error:
@@ -84,9 +85,10 @@ class Post:
             reply = Parcel(None, error=str(error))
         if reply.error:
             log(ERROR, "%s", reply.error)
-            error_code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
-            return Message(Error(code=error_code, reason=reply.error), reply_to=message)
-        return Message(record_of(reply), reply_to=message)
+            crashed, refuses = ErrorCode.CLIENT_APP_CRASHED, ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+            code = crashed if reply.crashed else refuses
+            return _reply(Error(code=code, reason=reply.error), message)
+        return _reply(record_of(reply), message)
 
     def _settings_of(self, number: int) -> str:
         """The settings of a run of our own app; any other app is refused."""
@@ -98,6 +100,15 @@ class Post:
             asked = get_fused_config_from_fab(fab.content, run)
             self._settings[number] = str(asked.get("settings", ""))
         return self._settings[number]
+
+
+def _reply(content: RecordDict | Error, message: Message) -> Message:
+    """A reply that depends on nothing but its content and the message: as the SuperLink knows a
+    reply by its digest, it takes a repeated one for what it is."""
+    made = Message(content, reply_to=message)
+    asked = message.metadata
+    made.metadata.__dict__.update(_created_at=asked.created_at, _ttl=asked.ttl)
+    return made
 
 
 def serve(address: Address, worker: Worker) -> NoReturn:

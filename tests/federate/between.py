@@ -1,4 +1,5 @@
-"""A TCP port in front of another: it counts the bytes that pass, and may do something to them."""
+"""A TCP port in front of another: it counts the bytes that pass, and may do something to them, or
+lose what is asked or answered in plain HTTP."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ from types import TracebackType
 
 LARGEST = 1 << 16  # bytes that are passed on at once
 
+REQUEST, ANSWER = "request", "answer"  # what may be lost of an exchange
+
 Change = Callable[[bytes], bytes]  # nothing at all ends the connection
+Lose = Callable[[str], str]  # from the path of a request: what is lost, with the connection
 
 
 class Between(socketserver.ThreadingTCPServer):
@@ -19,9 +23,11 @@ class Between(socketserver.ThreadingTCPServer):
 
     daemon_threads = allow_reuse_address = True
 
-    def __init__(self, behind: int, change: Change = lambda data: data) -> None:
+    def __init__(
+        self, behind: int, change: Change = lambda data: data, lose: Lose = lambda path: ""
+    ) -> None:
         super().__init__(("127.0.0.1", 0), Passing)
-        self.behind, self.change = behind, change
+        self.behind, self.change, self.lose = behind, change, lose
         self.up = self.down = self.connections = 0
         self.lock = Lock()
         self._thread = Thread(target=self.serve_forever, kwargs={"poll_interval": 0.1})
@@ -50,6 +56,7 @@ class Passing(socketserver.BaseRequestHandler):
     """One connection."""
 
     server: Between
+    lost = ""  # of the exchange that is going on
 
     def handle(self) -> None:
         self.server.connections += 1
@@ -65,8 +72,10 @@ class Passing(socketserver.BaseRequestHandler):
                 with self.server.lock:
                     self.server.up += len(data) if up else 0
                     self.server.down += 0 if up else len(data)
+                if up and data.startswith(b"POST "):
+                    self.lost = self.server.lose(data.split(maxsplit=2)[1].decode())
                 data = self.server.change(data)
-                if not data:
+                if not data or self.lost == (REQUEST if up else ANSWER):
                     break
                 to.sendall(data)
         for one in (source, to):

@@ -253,6 +253,7 @@ class StrangeFleet:
     def __init__(self, *messages: Any) -> None:
         self.messages = list(messages)
         self.sent: list[Message] = []
+        self.confirmed: list[tuple[str, int]] = []  # which message, and after how many replies
 
     def receive(self) -> Message | None:
         if not self.messages:
@@ -265,6 +266,9 @@ class StrangeFleet:
 
     def send(self, reply: Message, seconds: float) -> None:
         self.sent.append(reply)
+
+    def confirm(self, message: Message) -> None:
+        self.confirmed.append((message.metadata.message_id, len(self.sent)))
 
 
 def test_a_node_lives_on_after_a_message_that_cannot_be_read() -> None:
@@ -280,9 +284,13 @@ def test_a_node_lives_on_after_a_message_that_cannot_be_read() -> None:
 
     metadata = Metadata(7, "id", 1, 2, "", "", 0.0, 60.0, "query")
     strange = RecordDict({"message": ConfigRecord({"type": b"bytes", "list": [b"more"]})})
-    fleet = StrangeFleet(ValueError("no message"), make_message(metadata, strange))
+    message = make_message(metadata, strange)
+    fleet = StrangeFleet(ValueError("no message"), message, message)
     post = Settled(cast(Any, fleet), ask)
-    assert [post.turn() for _ in range(3)] == [False, True, False]
+    assert [post.turn() for _ in range(4)] == [False, True, True, False]
+    assert fleet.confirmed == [("id", 1), ("id", 2)]  # once it is answered
+    first, second = fleet.sent
+    assert first.object_id == second.object_id  # by which the SuperLink knows it is the same
     assert asked[0].scalars == {"type": {"bytes": b"bytes".hex()}, "list": [{"bytes": "6d6f7265"}]}
     assert asked[0].settings == "settings"
     with pytest.raises(ScafflixError, match="its type is"):

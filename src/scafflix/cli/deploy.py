@@ -118,6 +118,7 @@ def local(
             announce=_announce,
             restart=Restart(new_epoch, back_to, tuple(without or ())),
             progress=report,
+            notice=_refused,
         )
     _print(record, out)
 
@@ -173,7 +174,7 @@ def server(
             if link.page is not None:
                 _announce(link.page)
             with progress(asked.method) as (report,):
-                record = link.run(asked, nodes, restart=restart, progress=report)
+                record = link.run(asked, nodes, restart=restart, progress=report, notice=_refused)
     _print(record, out)
 
 
@@ -309,6 +310,11 @@ def _announce(page: Page) -> None:
     """Say where the page is, and where its token is, but never the token."""
     token = f", with the token in {page.token_file}" if page.token is not None else ""
     tell("page", f"{page.url}{token}")
+
+
+def _refused(sentence: str) -> None:
+    """Who refuses, and why, as soon as it is known."""
+    say("note", "yellow", sentence)
 
 
 def _findable(name: str, what: str = "learner") -> str:

@@ -34,7 +34,6 @@ from scafflix.federate.messages import (
     Evaluation,
     Hello,
     Introduction,
-    Refusal,
     RefusedError,
     Reply,
     Request,
@@ -44,6 +43,7 @@ from scafflix.federate.messages import (
     fault_of,
     problem_with_arrays,
     receipt_of,
+    refusal_of,
 )
 from scafflix.federate.naming import names_of
 from scafflix.federate.secure import numbers
@@ -82,8 +82,7 @@ class ClientCore(ClientStanding):
         except ScafflixError as error:
             kind = "damaged" if isinstance(error, durable.DamagedError) else "error"
             kind = error.kind if isinstance(error, RefusedError) else kind
-            place = (message.run, message.epoch, self.name, message.round)
-            return Refusal(*place, kind, f"Client {self.name}: {error}")
+            return refusal_of(message, self.name, kind, str(error))
 
     def _wide(self, message: Train | Evaluate) -> Train | Evaluate:
         """With the server's arrays in the types of the model."""

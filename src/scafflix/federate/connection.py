@@ -16,7 +16,7 @@ from scafflix.federate.configuration import DeployConfig, text_of
 from scafflix.federate.page import Address, Page
 from scafflix.federate.processes import Processes, environment, free_port, wait_for_port
 from scafflix.federate.settings import AS_IT_STOPPED, Restart
-from scafflix.federate.status import Progress, Status, read_status
+from scafflix.federate.status import Notice, Progress, Status, read_status
 from scafflix.record import Record
 from scafflix_flower import command
 from scafflix_flower.secret import new_secret
@@ -116,8 +116,9 @@ class Link:
         *,
         restart: Restart = AS_IT_STOPPED,
         progress: Progress | None = None,
+        notice: Notice = lambda sentence: None,
     ) -> Record:
-        """Submit a run and follow it to its end."""
+        """Submit a run and follow it to its end; `notice` is told who refuses, and why."""
         self.wait()
         server, name = self.folder / "server", secrets.token_hex(8)
         asked = {
@@ -144,6 +145,8 @@ class Link:
             before, status = status, read_status(server, name)
             if progress is not None and status.done != before.done:
                 progress(status.done, status.total, status.state)
+            for sentence in status.notes[len(before.notes) :]:
+                notice(sentence)
         self.processes.kill("job")
         if status.error:
             raise ScafflixError(status.error)

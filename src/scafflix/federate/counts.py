@@ -23,12 +23,13 @@ LOG.addFilter(_printable)
 
 
 class Tally:
-    """Counts of a whole run; `recent` covers only the open round."""
+    """Counts of a whole run; `recent` and `reasons` cover only the open round."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.refused_of: Counter[str] = Counter()  # by client
         self.recent: Counter[str] = Counter()
+        self.reasons: dict[str, str] = {}  # of each client, the last in the open round
         self.bits_up = self.bits_down = 0
 
     def refuse(self, round: int, sender: str, wrong: Fault) -> None:
@@ -41,7 +42,13 @@ class Tally:
         """Count a problem, and log it with the client's name."""
         self.counts[wrong.kind] += 1
         self.recent[f"{sender}: {wrong.kind}"] += 1
+        self.reasons[sender] = wrong.reason
         LOG.warning("round %d, client %s: %s: %s", round, sender, wrong.kind, wrong.reason)
+
+    def open_round(self) -> None:
+        """Begin to count for another round."""
+        self.recent.clear()
+        self.reasons.clear()
 
     def sent(self, *points: Arrays) -> None:
         """Count models sent to a client."""

@@ -16,7 +16,8 @@ from scafflix.core.errors import ScafflixError
 from scafflix.federate.agreement import Kept
 from scafflix.federate.bounds import Bounds, check_alike, check_steps, check_weights
 from scafflix.federate.configuration import DeployConfig, config_from, keys_from, names_from
-from scafflix.federate.flower_transport import GREETING, POLL, FlowerTransport, gather
+from scafflix.federate.flower_transport import GREETING, POLL, FlowerTransport
+from scafflix.federate.gathering import gather
 from scafflix.federate.live import Live
 from scafflix.federate.planning import advice
 from scafflix.federate.privacy import terms_of
@@ -26,7 +27,7 @@ from scafflix.federate.secure.server import SecureServer
 from scafflix.federate.server import ServerCore
 from scafflix.federate.serving import serve
 from scafflix.federate.settings import AS_IT_STOPPED, Restart, Settings
-from scafflix.federate.status import Progress, Status
+from scafflix.federate.status import Notice, Progress, Status
 from scafflix.federate.terms import agree
 from scafflix.methods import Method, find, parameters
 from scafflix.models import is_network
@@ -95,18 +96,20 @@ def run(
     restart: Restart = AS_IT_STOPPED,
     poll: float = POLL,
     progress: Progress | None = None,
+    notice: Notice = lambda sentence: None,
     job: str = "",
 ) -> Record:
     """Do a whole run, new or continued in its folder; the record is in `folder/record`."""
     began = time.monotonic()
     with durable.locked(durable.new_folder(folder), patience=60.0):
         transport = FlowerTransport(grid, config.patience, poll, keys)
+        transport.tell = notice
         agree(folder, config)
         kept, columns = Roster.load(folder), Kept(folder)
         transport.agreed = columns.text
         if kept is None:
             agree_alike = partial(columns.agree, config=config)
-            roster = gather(transport, nodes, order, agree_alike)
+            roster = gather(transport, nodes, order, agree_alike, config.minimum)
             start = transport.start_of(roster.introductions[0].client).start
         else:
             roster, start = kept
@@ -150,6 +153,12 @@ def server_app() -> ServerApp:
             status.write(folder)
             print(f"round {done}/{total} {state}", flush=True)  # in the log
 
+        def note(sentence: str) -> None:
+            nonlocal status
+            before, status = status, status.noting(sentence)
+            if status != before:
+                status.write(durable.new_folder(folder))
+
         try:
             run(
                 grid,
@@ -164,6 +173,7 @@ def server_app() -> ServerApp:
                     without=tuple(names_from(str(asked["without"]))),
                 ),
                 progress=report,
+                notice=note,
                 job=status.job,
             )
         except ScafflixError as error:

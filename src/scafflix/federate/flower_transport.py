@@ -7,10 +7,9 @@ node does not carry the node's id.
 from __future__ import annotations
 
 import math
-import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -18,7 +17,9 @@ from typing import Any
 
 import httpx
 from flwr.app import Message, MessageType
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from scafflix.core.errors import ScafflixError
 from scafflix.federate.bounds import problem_with_change, problem_with_introduction
@@ -36,16 +37,15 @@ from scafflix.federate.messages import (
     fault_of,
     is_name,
 )
-from scafflix.federate.roster import Roster, new_roster
 from scafflix.federate.secure.messages import Mask, Share, Unmask
 from scafflix.federate.serving import Failure
 from scafflix.federate.wire import pack, unpack
+from scafflix_flower.patience import patient
 
 POLL = 0.1  # seconds between two checks for a reply, at first
 SHARE, SELDOM = 0.1, 1.0  # later this share of the time waited so far, up to so many seconds
 PAUSE = 0.01  # seconds; the pause is at least this long per awaited reply
 GREETING = 120.0  # seconds a node has to introduce itself
-TOGETHER = 5.0  # seconds to wait for all nodes, to greet them at once
 AGAIN = 30.0  # seconds before a node that did not is asked again
 
 
@@ -69,6 +69,8 @@ class FlowerTransport:
         self.keys = keys or {}  # client -> node
         self.nodes: dict[str, int] = {}  # client -> node
         self.silent: dict[int, str] = {}  # node -> why it did not introduce itself
+        self.refusing: dict[int, str] = {}  # nodes that refuse to -> their clients, if known
+        self.tell: Callable[[str], None] = lambda sentence: None  # the operator
         self.expected: dict[str, Introduction] = {}
         self.told: dict[int, TableSummary] = {}  # of nodes that have tables, until all agree
         self.agreed = ""  # what is done to columns, once it is known
@@ -86,6 +88,7 @@ class FlowerTransport:
             {node: Hello(False, self.agreed) for node in new}, min(GREETING, self.patience)
         ):
             self._greeted[node] = time.monotonic() + AGAIN
+            self.refusing.pop(node, None)
             if isinstance(reply, Introduction):
                 wrong = self._problem_with(node, reply)
                 if wrong is None:
@@ -105,8 +108,24 @@ class FlowerTransport:
             else:
                 why = reply.reason if isinstance(reply, Failure | Refusal) else str(reply)
                 self.silent[node] = why
+                if _refuses(reply):
+                    self.refusing[node] = self._name_of(node, reply)
+                    self._say(node, reply)
                 _warn(f"node {node}", Fault("hello", f"it did not introduce itself: {why}"))
         return found
+
+    def _name_of(self, node: int, reply: Any) -> str:
+        """The client of a node: by its key, else by its own word; empty if neither is known."""
+        known = {number: client for client, number in {**self.keys, **self.nodes}.items()}
+        told = getattr(reply, "client", "")
+        return known.get(node, told if isinstance(told, str) and is_name(told) else "")
+
+    def _say(self, node: int, reply: Refusal | Failure) -> None:
+        """Tell the operator who refuses, and why."""
+        name, why = self._name_of(node, reply), str(reply.reason)
+        who = f"Client {name}" if name else f"Node {node}"
+        self.silent[node] = f"{who} refuses: {why.removeprefix(f'{who}: ')}"
+        self.tell(self.silent[node])
 
     def _problem_with(self, node: int, one: Introduction) -> Fault | None:
         wrong = problem_with_introduction(one)
@@ -171,12 +190,17 @@ class FlowerTransport:
         clients = {self.nodes[client]: client for client in present}
         asked = {node: requests[client] for node, client in clients.items()}
         for node, reply in self._send(asked, self.patience):
+            if _refuses(reply):
+                self._say(node, reply)
             yield clients[node], reply
 
     def _send(self, requests: Mapping[int, Request], patience: float) -> Iterator[tuple[int, Any]]:
         """Push the requests, then check for replies until all have come or time is up."""
         messages = [self._message(node, request) for node, request in requests.items()]
-        ids = list(self.grid.push_messages(messages)) if messages else []
+        ids: list[str] = []
+        if messages:  # again, if the SuperLink gave up waiting for a piece
+            push = patient(ObjectPushError, patience)
+            ids = list(push.invoke(self.grid.push_messages, messages))
         sent = list(zip(ids, requests, strict=True))
         waiting = {message: node for message, node in sent if message}
         for message, node in sent:
@@ -240,70 +264,18 @@ def _warn(sender: str, wrong: Fault) -> None:
     LOG.warning("%s: %s: %s", sender, wrong.kind, wrong.reason)
 
 
+def _refuses(reply: Any) -> bool:
+    return isinstance(reply, Refusal) or (isinstance(reply, Failure) and reply.refuses)
+
+
 def _content(message: Message) -> Any:
     """The content of a reply: a message, a failure, or something that the core will refuse."""
     if message.has_error():
-        reason = (message.error.reason or "").strip().splitlines()
-        return Failure(f"error {message.error.code}: {reason[-1] if reason else 'no reason given'}")
+        reason = (message.error.reason or "no reason given").strip().splitlines()[-1]
+        if message.error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION:
+            return Failure(reason, refuses=True)
+        return Failure(f"error {message.error.code}: {reason}")
     try:
         return unpack(message.content)
     except ScafflixError as error:
         return str(error)
-
-
-Agree = Callable[[Mapping[str, str]], str]  # from what clients told of their tables
-
-
-def gather(
-    transport: FlowerTransport, count: int, order: Sequence[str], agree: Agree | None = None
-) -> Roster:
-    """Wait for this many clients to introduce themselves; in natural order unless one is given.
-
-    Clients with tables first tell of their columns; when all have, they are told what is agreed.
-    """
-    found: dict[int, Introduction] = {}
-    until = time.monotonic() + transport.patience
-    wanted, soon = max(count, len(order), 1), min(until, time.monotonic() + TOGETHER)
-    while time.monotonic() < soon and len(list(transport.grid.get_node_ids())) < wanted:
-        time.sleep(transport.poll)
-    while True:
-        found |= transport.greet()
-        here = set(transport.grid.get_node_ids())
-        found = {
-            node: one
-            for node, one in found.items()
-            if node in here and (not order or one.client in order)
-        }
-        if len(found) >= wanted:
-            break
-        told = {
-            one.client: one.told
-            for node, one in transport.told.items()
-            if node in here and (not order or one.client in order)
-        }
-        if agree is not None and told and len(told) + len(found) >= wanted:
-            if found:
-                raise ScafflixError(
-                    f"Client {next(iter(found.values())).client} has arrays, but client "
-                    f"{next(iter(told))} has a table; use files of one kind."
-                )
-            transport.agree(agree(dict(sorted(told.items(), key=lambda one: _natural(one[0])))))
-            continue
-        if time.monotonic() > until:
-            names = ", ".join(sorted(one.client for one in found.values()))
-            raise ScafflixError(
-                f"Only {len(found)} of {wanted} clients introduced themselves within "
-                f"{transport.patience:g} seconds ({names or 'none'}); start the missing nodes, or "
-                "raise patience."
-                + "".join(f" Node {node}: {why}" for node, why in transport.silent.items())
-            )
-        time.sleep(transport.poll)
-    place = {name: number for number, name in enumerate(order)}
-    return new_roster(
-        sorted(found.values(), key=lambda one: (place.get(one.client, 0), _natural(one.client)))
-    )
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """client-2 before client-10."""
-    return [(int(w), "") if w.isdigit() else (0, w) for w in re.findall(r"\d+|\D+", name)]

@@ -20,7 +20,7 @@ from scafflix.federate.partition import Node, write_nodes
 from scafflix.federate.processes import Processes, alone, free_port
 from scafflix.federate.roster import Roster
 from scafflix.federate.settings import AS_IT_STOPPED, Restart
-from scafflix.federate.status import Progress
+from scafflix.federate.status import Notice, Progress
 from scafflix.record import Record
 
 
@@ -81,10 +81,17 @@ class LocalFederation:
         """Kill a node, as a power failure would."""
         self.processes.kill(f"node-{number}")
 
-    def run(self, progress: Progress | None = None, restart: Restart = AS_IT_STOPPED) -> Record:
+    def run(
+        self,
+        progress: Progress | None = None,
+        restart: Restart = AS_IT_STOPPED,
+        notice: Notice = lambda sentence: None,
+    ) -> Record:
         """Run the job to its end."""
         names = [node["client"] for node in self.nodes]
-        return self.link.run(self.config, len(names), names, restart=restart, progress=progress)
+        return self.link.run(
+            self.config, len(names), names, restart=restart, progress=progress, notice=notice
+        )
 
 
 def run_local(
@@ -98,6 +105,7 @@ def run_local(
     announce: Callable[[Page], None] = lambda page: None,
     restart: Restart = AS_IT_STOPPED,
     progress: Progress | None = None,
+    notice: Notice = lambda sentence: None,
 ) -> Record:
     """Run a whole federation; no process that it starts outlives it."""
     folder, config = folder.absolute(), checked(config, own=learner is not None)
@@ -111,4 +119,4 @@ def run_local(
             if shown is not None:
                 announce(shown)
             federation.start()
-            return federation.run(progress, restart)
+            return federation.run(progress, restart, notice)

@@ -297,6 +297,14 @@ def problem_with_arrays(name: str, arrays: Any, layout: str | None) -> Fault | N
     return None
 
 
+def refusal_of(request: Any, client: str, kind: str, reason: str) -> Refusal:
+    """A client's refusal of any request, in a sentence that names it."""
+    place = (getattr(request, "run", ""), getattr(request, "epoch", 0))
+    who = f"Client {client}"
+    told = reason if reason.startswith(who) else f"{who}: {reason}"
+    return Refusal(*place, client, getattr(request, "round", 0), kind, told[:LONGEST_TEXT])
+
+
 def is_name(name: str) -> bool:
     """Whether this is a valid name for a client or a run, and so for a file."""
     good = 0 < len(name) <= 100 and not name.startswith(".") and fault_of_id(name) is None

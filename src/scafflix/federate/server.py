@@ -17,7 +17,7 @@ import numpy as np
 from scafflix import algorithm
 from scafflix.core import durable
 from scafflix.core.durable import Arrays, Hook
-from scafflix.core.errors import DivergenceError, ScafflixError
+from scafflix.core.errors import DivergenceError, ScafflixError, one_line
 from scafflix.federate.distance import distance
 from scafflix.federate.files import Moment, ServerFiles
 from scafflix.federate.ledger import Entry
@@ -119,7 +119,7 @@ class ServerCore(Standing):
         self.receipts: dict[str, str] = {}  # of what was sent
         self.lost: set[str] = set()
         self.attempt = 0
-        self.tally.recent.clear()
+        self.tally.open_round()
 
     def _own_steps(self) -> dict[str, int]:
         """K_i of every client; K + 1 for one that does not stop on its own."""
@@ -361,10 +361,11 @@ class ServerCore(Standing):
         self.tally.counts["attempts_repeated"] += 1
         if self.attempt >= self.settings.attempts:
             seen = ", ".join(f"{what} ({many})" for what, many in self.tally.recent.items())
+            why = " ".join(f"{name}: {one_line(w)}" for name, w in self.tally.reasons.items())
             raise ScafflixError(
                 f"Round {self.round} got {came} of the {needed} replies it "
                 f"needs, in {self.attempt} attempts ({seen or 'no other messages came'}); start "
-                "the server again to continue from this round."
+                f"the server again to continue from this round. {why}".strip()
             )
 
     def judge(self, told: Mapping[str, float]) -> None:

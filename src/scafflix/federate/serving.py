@@ -21,6 +21,7 @@ class Failure(NamedTuple):
     """A client that was asked will not answer."""
 
     reason: str
+    refuses: bool = False  # it says so itself
 
 
 class Transport(Protocol):

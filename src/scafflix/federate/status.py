@@ -14,8 +14,10 @@ from scafflix.core import durable
 from scafflix.core.errors import one_line
 
 FILE = "status.json"
+MOST, LONGEST = 1000, 500  # notes, and characters of each: clients' words are in them
 
 Progress = Callable[[int, int, str], None]  # rounds done, rounds in total, current state
+Notice = Callable[[str], None]  # a sentence for the operator
 
 
 class Status(NamedTuple):
@@ -27,6 +29,14 @@ class Status(NamedTuple):
     state: str = ""
     finished: bool = False
     error: str = ""  # the error message with which it ended
+    notes: tuple[str, ...] = ()  # sentences for the operator, each of them once
+
+    def noting(self, sentence: str) -> Status:
+        """With another sentence, unless it was told before or there are too many."""
+        sentence = one_line(sentence)[:LONGEST]
+        if sentence in self.notes or len(self.notes) >= MOST:
+            return self
+        return self._replace(notes=(*self.notes, sentence))
 
     def write(self, folder: Path) -> None:
         """Write the status for the command that submitted the job."""
@@ -40,4 +50,4 @@ def read_status(folder: Path, job: str) -> Status:
         found = Status(**json.loads((folder / FILE).read_text()))
     except FileNotFoundError:
         return Status(job)
-    return found if found.job == job else Status(job)
+    return found._replace(notes=tuple(found.notes)) if found.job == job else Status(job)

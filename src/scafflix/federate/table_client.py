@@ -18,12 +18,12 @@ from scafflix.federate.messages import (
     Evaluation,
     Hello,
     Introduction,
-    Refusal,
     Reply,
     Request,
     TableSummary,
     checked_name,
     fault_of,
+    refusal_of,
 )
 from scafflix.federate.naming import OfModule
 from scafflix.record import Record
@@ -64,7 +64,7 @@ class TableClient:
             if isinstance(message, Hello):
                 wrong = fault_of(message)
                 if wrong is not None:
-                    return self._refusal(message, wrong.kind, wrong.reason)
+                    return refusal_of(message, self.name, wrong.kind, wrong.reason)
                 if not message.agreed:
                     return TableSummary(self.name, self.table.told(self.config))
                 self._agree(message.agreed)
@@ -75,7 +75,7 @@ class TableClient:
                 self._keep_record(ALONE, 0.0)
             return reply
         except ScafflixError as error:
-            return self._refusal(message, "error", f"Client {self.name}: {error}")
+            return refusal_of(message, self.name, "error", str(error))
 
     @property
     def core(self) -> ClientCore:
@@ -92,10 +92,6 @@ class TableClient:
             self.table.prepared(agreed)  # refuses what does not fit before anything is kept
             durable.write(self.folder / FILE, {"agreed": text}, [])
             self.agreed, self._core = agreed, None
-
-    def _refusal(self, message: Request, kind: str, reason: str) -> Refusal:
-        run, epoch = getattr(message, "run", ""), getattr(message, "epoch", 0)
-        return Refusal(run, epoch, self.name, getattr(message, "round", 0), kind, reason)
 
     def _keep_record(self, run: str, alpha: float) -> None:
         """What the client takes home, as a record of one client without rounds."""

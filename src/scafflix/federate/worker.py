@@ -23,7 +23,7 @@ from scafflix.core.errors import ScafflixError, one_line
 from scafflix.core.machine import use_all_cores
 from scafflix.federate.client import ClientCore
 from scafflix.federate.configuration import config_from
-from scafflix.federate.messages import Refusal
+from scafflix.federate.messages import Request, refusal_of
 from scafflix.federate.node import client_of
 from scafflix.federate.parcels import packed, unpacked
 from scafflix.federate.table_client import TableClient
@@ -46,7 +46,8 @@ class Desk:
         try:
             return answer(self.core(asked.settings), asked)
         except ScafflixError as error:
-            return Parcel(None, error=one_line(str(error)))
+            name = str(self.own.get("client", ""))
+            return packed(refusal_of(_request(asked), name, "error", one_line(str(error))))
         except Exception as error:  # of a user's learner, say
             traceback.print_exc()
             return Parcel(None, error=one_line(f"{type(error).__name__}: {error}"))
@@ -65,8 +66,17 @@ def answer(core: Core, asked: Parcel) -> Parcel:
     try:
         request = unpacked(asked)
     except ScafflixError as error:
-        return packed(Refusal("", 0, core.name, 0, "type", f"Client {core.name}: {error}"))
+        return packed(refusal_of(None, core.name, "type", str(error)))
     return packed(core.handle(request))
+
+
+def _request(asked: Parcel) -> Request | None:
+    """What is asked for, if that can be read."""
+    try:
+        found: Request = unpacked(asked)
+        return found
+    except ScafflixError:
+        return None
 
 
 def _mark_of(file: Path) -> tuple[int, ...]:
