@@ -321,6 +321,16 @@ def plain(config: ProblemConfig) -> dict[str, Any]:
     }
 
 
+def changed(config: ProblemConfig) -> dict[str, Any]:
+    """The same without what is by default, so that a new key changes nothing for older ones.
+
+    >>> changed(RunConfig(data="digits", rounds=50, alpha=0.5))
+    {'data': 'digits', 'alpha': 0.5}
+    """
+    usual = {entry.name for entry in fields(config) if getattr(config, entry.name) == entry.default}
+    return {name: value for name, value in plain(config).items() if name not in usual}
+
+
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
