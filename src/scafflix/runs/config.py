@@ -50,8 +50,8 @@ class ProblemConfig:
     )
     clients: int | None = key("Number of clients to split the data over.", None)
     split: str | None = key(
-        "contiguous, shuffled, dirichlet:BETA, column:NAME, or flwr:PARTITIONER:KEY=VALUE,... of "
-        "flwr-datasets.",
+        "contiguous, shuffled, dirichlet:BETA, column:NAME, flwr:PARTITIONER:KEY=VALUE,... of "
+        "flwr-datasets; or, for data that come with their clients, classes:SHARE.",
         None,
     )
     features: int | None = key("Number of features in a svmlight file (default: inferred).", None)
