@@ -21,7 +21,7 @@ def keep_classes(federation: Federation, rule: Classes, seed: int) -> Federation
     >>> from scafflix.data import from_clients
     >>> fed = from_clients({"a": ([[0.0], [1.0], [2.0]], [0, 1, 2]), "b": ([[3.0]], [1])})
     >>> keep_classes(fed, Classes(0.5), seed=0).train.labels.tolist()
-    [0, 2, 1]
+    [0, 1, 1]
     """
     labels = federation.train.labels
     if labels.ndim > 1 or len(np.unique(labels)) > MOST_CLASSES:
