@@ -58,8 +58,8 @@ def _loss(line: Line) -> str:
 
 def _row(panel: Panel, line: Line) -> tuple[str, ...]:
     records, kind = line.records, line.kind
-    scores = [100 * _known(record, f"test_{kind}") for record in records]
-    losses = np.array([_known(record, f"test_loss_{kind}").mean() for record in records])
+    scores = [100 * known(record, f"test_{kind}") for record in records]
+    losses = np.array([known(record, f"test_loss_{kind}").mean() for record in records])
     means, hurt = np.array([one.mean() for one in scores]), 100 * _hurt(panel, line)
     alone = not line.chosen
     rounds = np.mean([r.summary["rounds"] + r.summary["warmup_rounds"] for r in records])
@@ -67,8 +67,8 @@ def _row(panel: Panel, line: Line) -> tuple[str, ...]:
     return (
         line.label,
         "" if alone else chosen(line),
-        _with_error(losses, 4),
-        _with_error(means, 1),
+        with_error(losses, 4),
+        with_error(means, 1),
         f"{np.mean([np.percentile(one, 10) for one in scores]):.1f}",
         f"{np.mean([one.min() for one in scores]):.1f}",
         "" if alone or line is _base(panel) else f"{hurt:.0f} %",
@@ -96,12 +96,13 @@ def _brief(setting: Setting) -> str:
     return ", ".join(filter(None, [options, in_words(rest)]))
 
 
-def _known(record: Record, column: str) -> NDArray[np.float64]:
+def known(record: Record, column: str) -> NDArray[np.float64]:
+    """A column of the table of clients, without those that have nothing there."""
     values = record.clients[column]
     return values[np.isfinite(values)]
 
 
-def _with_error(values: NDArray[np.float64], digits: int) -> str:
+def with_error(values: NDArray[np.float64], digits: int) -> str:
     """The mean, and its standard error where there are several."""
     error = f" ± {_error(values):.{digits}f}" if len(values) > 1 else ""
     return f"{values.mean():.{digits}f}{error}"
@@ -118,12 +119,12 @@ def figure(panels: Sequence[Panel]) -> Picture:
     grid = made.subplots(1, len(panels), squeeze=False)[0]
     for axes, panel in zip(grid, panels, strict=True):
         for place, line in enumerate(reversed(panel.lines)):
-            losses = np.array([_known(r, _loss(line)).mean() for r in line.records])
+            losses = np.array([known(r, _loss(line)).mean() for r in line.records])
             ours = line.label.startswith("Scafflix")
             colour = "tab:blue" if ours else "0.35"
             axes.errorbar(losses.mean(), place, xerr=_error(losses), fmt="o", color=colour)
         base = _base(panel)
-        dashed = np.mean([_known(r, _loss(base)).mean() for r in base.records])
+        dashed = np.mean([known(r, _loss(base)).mean() for r in base.records])
         axes.axvline(float(dashed), color="0.6", lw=1, ls="--")
         axes.set_yticks(range(len(panel.lines)), [line.label for line in reversed(panel.lines)])
         axes.set_title(panel.title)
