@@ -113,7 +113,8 @@ def _tuned(job: Job, name: str, scale: Scale, changes: dict[str, str]) -> None:
             figures.save(rivals.figure(panels), aside, name)
             rivals.write(panels, aside, name)
         for panel in panels:
-            show(rivals.table(panel))
+            for table in rivals.tables(panel):
+                show(table)
         wrote("figure", job.folder / f"{name}.png")
         return
     shared = name == "drift"  # about the model that all share

@@ -11,9 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scafflix.record import Record
+from scafflix.report import reaching
 from scafflix.report.figures import Picture
 from scafflix.report.table import Table
 from scafflix.runs.reproduction import Line, Panel, Setting, in_words
+
+
+def tables(panel: Panel) -> list[Table]:
+    """How clients fare, and of networks what it took to come so far."""
+    found = reaching.table(panel)
+    return [table(panel)] if found is None else [table(panel), found]
 
 
 def table(panel: Panel) -> Table:
@@ -136,7 +143,7 @@ def figure(panels: Sequence[Panel]) -> Picture:
 
 def write(panels: Sequence[Panel], folder: Path, name: str) -> None:
     """The tables in Markdown; what was tried and chosen, in JSON."""
-    text = "\n\n".join(table(panel).markdown for panel in panels)
+    text = "\n\n".join(one.markdown for panel in panels for one in tables(panel))
     (folder / f"{name}.md").write_text(text + "\n")
     runs: list[dict[str, Any]] = [
         {
