@@ -28,7 +28,8 @@ def table(panel: Panel) -> Table | None:
     if not lines:
         return None
     rows = [(with_fate(line), *(reached(line, level) for level in LEVELS)) for line in lines]
-    title = f"{panel.title}: rounds / MB / local steps until the test accuracy was first seen"
+    what = "rounds / MB of all clients, both ways / local steps"
+    title = f"{panel.title}: {what} until a test accuracy was first seen"
     return Table(title, ("", *(f"{level} %" for level in LEVELS)), rows)
 
 
