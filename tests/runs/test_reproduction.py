@@ -11,7 +11,7 @@ from scafflix.runs.assembly import load_federation, resolve
 from scafflix.runs.reproduction import Panel, Scale, Task, plans, reproduce
 from scafflix.runs.runner import Runner, figure_settings
 
-FIGURES = ("fig2", "fig3a", "fig3b", "fig3c", "figA1", "figA2", "figA3", "pace", "warm")
+FIGURES = ("fig2", "fig3a", "fig3b", "fig3c", "figA1", "figA2", "figA3", "pace", "warm", "drift")
 FEW = {
     "model": "dense",  # on pixels up to 255, hence the small rates
     "batch": 5,
@@ -107,7 +107,7 @@ def test_lines_with_and_without_personalization_are_tuned_apart() -> None:
 def test_no_key_of_a_figure_is_unknown() -> None:
     for figure in FIGURES:
         for panel in figure_settings(figure)["panels"]:
-            assert set(panel) <= {"title", "on", "lines", "common", *Scale}
+            assert set(panel) <= {"title", "on", "lines", "compares", "common", *Scale}
 
 
 def test_a_cohort_is_no_larger_than_the_clients_there_are() -> None:

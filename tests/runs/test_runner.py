@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ from scafflix.models.dense import dense
 from scafflix.problems.curvature import curvatures
 from scafflix.record import Record
 from scafflix.runs.assembly import build_model
-from scafflix.runs.config import RunConfig, build
-from scafflix.runs.runner import Runner
+from scafflix.runs.config import RunConfig, build, key
+from scafflix.runs.runner import RECIPE, Runner
 from scafflix.simulate import cohorts as training
 from scafflix.simulate import recording
 from scafflix.simulate import run as running
@@ -310,6 +310,58 @@ def test_a_cached_run_is_not_taken_for_another(change: dict[str, Any]) -> None:
     runner = Runner(SMALL)
     first, other = runner.cached_run(config()), runner.cached_run(config(**change))
     assert not np.array_equal(first.metrics["train_loss"], other.metrics["train_loss"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tomorrow(RunConfig):
+    """A run when there is one more key."""
+
+    novelty: str = key("Something new.", "usual")
+
+
+def test_a_new_key_leaves_the_names_of_cached_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Runner(SMALL).cached_run(config())
+    monkeypatch.setattr(running, "train", refuse)
+    again = Runner(SMALL).cached_run(Tomorrow(**vars(config())))
+    assert again.config == {**first.config, "novelty": "usual"}
+    np.testing.assert_array_equal(again.metrics["train_loss"], first.metrics["train_loss"])
+    with pytest.raises(AssertionError):
+        Runner(SMALL).cached_run(Tomorrow(**vars(config()), novelty="other"))
+
+
+def test_no_key_has_another_default_than_when_the_recipe_of_runs_was_raised() -> None:
+    defaults = {entry.name: entry.default for entry in fields(RunConfig)}
+    assert RECIPE == 6, "copy the defaults of today into this test"
+    for name, value in DEFAULTS.items():
+        assert defaults[name] == value, f"{name} has another default; raise RECIPE in runner.py"
+
+
+# of every key that runs were named without
+DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(("clients", "split", "features", "label", "intercept", "test"), None),
+    **dict.fromkeys(("validation", "min_examples", "l2", "epsilon", "cohort", "every"), None),
+    **dict.fromkeys(("optima_batch", "optima_steps", "clip", "noise_multiplier", "budget"), None),
+    **dict.fromkeys(("delta", "alpha"), None),
+    **dict.fromkeys(("categorical", "drop", "missing_as"), ()),
+    **dict.fromkeys(("scale", "p", "batch", "pace", "own", "optima", "optima_stepsize"), "auto"),
+    **dict.fromkeys(("store", "stepsize"), "auto"),
+    **dict.fromkeys(("data_seed", "model_seed", "seed", "noise"), 0),
+    **dict.fromkeys(("reduced", "strict", "individual"), False),
+    "missing": "fill",
+    "unknown": "other",
+    "model": "logistic",
+    "smoothness": "tight",
+    "rounds": 50,
+    "start": "ones",
+    "h0": "zero",
+    "part": "test",
+    "keep": "personal",
+    "warmup": 100,
+    "warmup_stepsize": 0.1,
+    "privacy": "none",
+    "method": "scafflix",
+    "transport": "full",
+}
 
 
 def test_a_cached_run_is_not_taken_for_one_with_other_alphas_in_the_same_file(

@@ -106,22 +106,24 @@ def _tuned(job: Job, name: str, scale: Scale, changes: dict[str, str]) -> None:
     with progress(name) as (report,):
         panels = reproduction.reproduce(name, scale, changes, report, job.checkpoints)
     # drawing takes a second to import: only once there is something to draw
-    from scafflix.report import accuracy, figures, rivals
+    from scafflix.report import accuracy, drift, figures, rivals
 
     if name == "rivals":
         with job.output() as aside:
             figures.save(rivals.figure(panels), aside, name)
             rivals.write(panels, aside, name)
         for panel in panels:
-            show(rivals.table(panel))
+            for table in rivals.tables(panel):
+                show(table)
         wrote("figure", job.folder / f"{name}.png")
         return
+    shared = name == "drift"  # about the model that all share
     with job.output() as aside:
-        figures.save(accuracy.figure(panels), aside, name)
+        figures.save(accuracy.figure(panels, "global" if shared else "personal"), aside, name)
         accuracy.write_csv(panels, aside / f"{name}.csv")
-        accuracy.write_tables(panels, aside, name)
+        accuracy.write_tables(panels, aside, name, drift.table if shared else accuracy.table)
     for panel in panels:
-        show(accuracy.table(panel, accuracy.BRIEF))
+        show(drift.table(panel) if shared else accuracy.table(panel, accuracy.BRIEF))
     wrote("figure", job.folder / f"{name}.png")
 
 

@@ -145,6 +145,7 @@ class FigureName(StrEnum):
     pace = "pace"
     triple = "triple"
     rivals = "rivals"
+    drift = "drift"
     alpha = "alpha"
     heart = "heart"
     landmine = "landmine"
@@ -155,9 +156,9 @@ def reproduce(
     figure: Annotated[
         FigureName,
         typer.Argument(
-            help="A figure of the paper; one of ours: warm, pace, triple, rivals, alpha; or a "
-            "table that others published: heart (FLamby's), landmine; or privacy, accuracy against "
-            "epsilon."
+            help="A figure of the paper; one of ours: warm, pace, triple, rivals, drift, "
+            "alpha; or a table that others published: heart (FLamby's), landmine; or privacy, "
+            "accuracy against epsilon."
         ),
     ],
     scale: Annotated[

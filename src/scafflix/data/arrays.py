@@ -13,12 +13,13 @@ from scipy import sparse
 from scafflix.core.arguments import flag, shown
 from scafflix.core.errors import ScafflixError
 from scafflix.data.admission import admit_column, admit_features, admit_labels, as_array
+from scafflix.data.classes import keep_classes
 from scafflix.data.federation import Examples, Features, Federation, Labels
 from scafflix.data.holdout import check_fraction, hold_out
 from scafflix.data.identity import client_name
 from scafflix.data.partitioners import NOBODY, Division
 from scafflix.data.scaling import append_intercept, check_scale, rescale
-from scafflix.data.split import Column, divide, parse_split
+from scafflix.data.split import Classes, Column, divide, parse_split
 from scafflix.data.streams import Stream, generator
 from scafflix.data.threshold import NO_TRAINING_ROWS, check_threshold, leave_out
 
@@ -46,7 +47,8 @@ def from_arrays(
 
     A number goes with ``split``: "contiguous" (the default), "shuffled", "dirichlet:BETA" or
     "flwr:PARTITIONER:KEY=VALUE,..."; where a partitioner knows the number itself, give None.
-    Ids become the clients' names, in order of first appearance; their rows are gathered.
+    Ids become the clients' names, in order of first appearance; their rows are gathered. With
+    ``split="classes:SHARE"`` each client keeps that share of its classes.
     The other arguments are those of `scafflix.data.load`.
 
     >>> fed = from_arrays([[1.0], [2.0], [3.0]], [0, 1, 0], ["b", "a", "b"])
@@ -66,15 +68,19 @@ def from_arrays(
                 "give the client ids of the rows as clients."
             )
         division = divide(rule, targets, clients, seed)  # type: ignore[arg-type]
+        federation = pack(name, matrix, targets, division)
     else:
-        if split is not None:
+        some = None if split is None else parse_split(split)
+        if not isinstance(some, Classes | None):
             raise ScafflixError(
                 f"split is {split!r}, but clients names the client of each row; give one of them."
             )
         division = Division(
             *group(admit_labels(cast(ArrayLike, clients), matrix.shape[0], "clients"))
         )
-    federation = pack(name, matrix, targets, division)
+        federation = pack(name, matrix, targets, division)
+        if some is not None:
+            federation = keep_classes(federation, some, seed)
     return prepare(federation, wanted)
 
 

@@ -10,13 +10,14 @@ from scafflix.core.arguments import shown, whole_number
 from scafflix.core.errors import ScafflixError
 from scafflix.data.arrays import Preparation, from_arrays, prepare
 from scafflix.data.arrow import read_splits
+from scafflix.data.classes import keep_classes
 from scafflix.data.federation import Federation
 from scafflix.data.origin import Origin, resolve
 from scafflix.data.partitioners import Flower
 from scafflix.data.reading import read, read_people
 from scafflix.data.recognition import TABLES
 from scafflix.data.rows import Rows
-from scafflix.data.split import Column, parse_split
+from scafflix.data.split import Classes, Column, parse_split
 from scafflix.data.synthesis import parse_synthetic, synthetic
 from scafflix.data.table import open_table
 from scafflix.data.tabular import (
@@ -72,7 +73,10 @@ def load(
     ``flwr:PARTITIONER:KEY=VALUE,...`` is a partitioner of flwr-datasets, such as
     ``flwr:pathological:num_classes_per_partition=2``. An archive with an
     array ``client`` is split by it when neither ``split`` nor ``clients`` is given. Where clients
-    are people there is no ``split``, and ``clients=N`` takes the first N that are not left out.
+    are people, ``clients=N`` takes the first N that are not left out, and the only ``split`` is
+    ``classes:SHARE``. That is for data that come with their clients (people, such an archive, a
+    folder of tables): each keeps the examples of that share of its classes, drawn with ``seed``, at
+    least one class, in all its parts.
 
     ``test`` is the fraction of each client's rows to hold out; it must be 0 where the source
     brings a test part of its own. ``validation`` is the fraction of the rows then left for
@@ -160,15 +164,17 @@ def load_file(
     options: TableOptions,
 ) -> Federation:
     """The federation of a known data set or of a file, its arguments checked."""
-    seed = wanted.seed
+    seed, rule = wanted.seed, None if split is None else parse_split(split)
     if origin.kind == "people":
-        if split is not None:
+        if not isinstance(rule, Classes | None):
             raise ScafflixError(
-                f"split is {split!r}, but {origin} comes with its clients; leave split out."
+                f"split is {split!r}, but {origin} comes with its clients; leave split out, or "
+                "give 'classes:SHARE'."
             )
-        return first(clients, prepare(read_people(origin, wanted.test), wanted))
+        people = read_people(origin, wanted.test)
+        some = people if rule is None else keep_classes(people, rule, seed)
+        return first(clients, prepare(some, wanted))
 
-    rule = None if split is None else parse_split(split)
     column = rule.name if isinstance(rule, Column) else None
     partitioner = isinstance(rule, Flower)  # which may know how many clients there are
     if origin.kind == "table":
@@ -200,9 +206,13 @@ def share_out(
 ) -> Federation:
     """The rows given to their clients."""
     rule = None if split is None else parse_split(split)
-    if isinstance(rule, Column) or (rows.clients is not None and split is None and clients is None):
+    named = rows.clients is not None and isinstance(rule, Classes | None) and clients is None
+    if isinstance(rule, Column) or named:
         assert rows.clients is not None
-        federation = from_arrays(rows.features, rows.labels, rows.clients, name=origin.name)
+        some = split if isinstance(rule, Classes) else None
+        federation = from_arrays(
+            rows.features, rows.labels, rows.clients, split=some, seed=seed, name=origin.name
+        )
     elif clients is not None or isinstance(rule, Flower):
         return from_arrays(
             rows.features, rows.labels, clients, split=split, seed=seed, name=origin.name

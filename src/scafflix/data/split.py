@@ -55,7 +55,14 @@ class Column:
     name: str
 
 
-Split = Contiguous | Shuffled | Dirichlet | Column | Flower
+@dataclass(frozen=True)
+class Classes:
+    """The data come with their clients, and each keeps this share of its classes."""
+
+    share: float
+
+
+Split = Contiguous | Shuffled | Dirichlet | Column | Classes | Flower
 
 
 def parse_split(text: str) -> Split:
@@ -73,23 +80,32 @@ def parse_split(text: str) -> Split:
         case "shuffled", "":
             return Shuffled()
         case "dirichlet", ":":
-            try:
-                beta: object = float(detail)
-            except ValueError:
-                beta = detail  # refused below, quoted as it was written
+            beta = _number(detail)
             return Dirichlet(real_number("The beta of split='dirichlet:BETA'", beta, above=True))
+        case "classes", ":":
+            where, share = "The share of split='classes:SHARE'", _number(detail)
+            return Classes(real_number(where, share, above=True, below=1.0))
         case "column", ":" if detail:
             return Column(detail)
         case "flwr", ":":
             return parse_partitioner(detail)
     raise ScafflixError(
         f"split is {shown(text)}; give 'contiguous', 'shuffled', 'dirichlet:BETA' "
-        "(as dirichlet:0.5), 'column:NAME' or 'flwr:PARTITIONER:KEY=VALUE,...'."
+        "(as dirichlet:0.5), 'column:NAME', 'classes:SHARE' (as classes:0.33) or "
+        "'flwr:PARTITIONER:KEY=VALUE,...'."
     )
 
 
+def _number(word: str) -> float | str:
+    """Or the word itself, to be refused as it was written."""
+    try:
+        return float(word)
+    except ValueError:
+        return word
+
+
 def divide(
-    rule: Contiguous | Shuffled | Dirichlet | Flower,
+    rule: Contiguous | Shuffled | Dirichlet | Classes | Flower,
     labels: Labels,
     clients: int | None,
     seed: int,
@@ -106,6 +122,11 @@ def divide(
                 f"{len(made.clients)}; leave clients out."
             )
         return made
+    if isinstance(rule, Classes):
+        raise ScafflixError(
+            f"split is 'classes:{rule.share:g}', which is for data that come with their clients; "
+            "give another split."
+        )
     number = whole_number("clients", clients, least=1)
     owners = assign(rule, labels, number, seed)
     return Division(owners, tuple(f"client-{i}" for i in range(number)))

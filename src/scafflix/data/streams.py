@@ -17,6 +17,7 @@ class Stream(IntEnum):
     SYNTHETIC = 3
     VALIDATION = 4
     HELD_OUT = 5
+    CLASSES = 6
 
 
 def generator(seed: int, stream: Stream) -> np.random.Generator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,15 +100,8 @@ def table(panel: Panel, columns: Sequence[str] = tuple(COLUMNS)) -> Table:
         spread = f" ± {values.std():.1f}" if column == "personal" and len(values) > 1 else ""
         return "" if np.isnan(values).all() else f"{values.mean():.1f}{spread}"
 
-    def gamma(line: Line) -> str:
-        return f"{line.chosen[0]['stepsize']:g}"
-
-    def label(line: Line) -> str:
-        diverged = [one.summary["diverged"]["round"] for one in line.records if _diverged(one)]
-        return f"{line.label} (diverged: round {min(diverged)})" if diverged else line.label
-
     rows = [
-        (label(line), gamma(line), *(word(line, column) for column in columns))
+        (with_fate(line), gamma(line), *(word(line, column) for column in columns))
         for line in panel.lines
     ]
     seeds = len(panel.lines[0].records)
@@ -116,8 +109,16 @@ def table(panel: Panel, columns: Sequence[str] = tuple(COLUMNS)) -> Table:
     return Table(title, ("", "gamma", *columns), rows)
 
 
-def _diverged(record: Record) -> bool:
-    return record.summary["diverged"] is not None
+def gamma(line: Line) -> str:
+    """The stepsize that validation data chose."""
+    return f"{line.chosen[0]['stepsize']:g}"
+
+
+def with_fate(line: Line) -> str:
+    """The label, with the first round in which a run of the line diverged."""
+    ends = [record.summary["diverged"] for record in line.records]
+    rounds = [end["round"] for end in ends if end is not None]
+    return f"{line.label} (diverged: round {min(rounds)})" if rounds else line.label
 
 
 def write_csv(panels: Sequence[Panel], path: Path) -> None:
@@ -140,7 +141,9 @@ def write_csv(panels: Sequence[Panel], path: Path) -> None:
                         )
 
 
-def write_tables(panels: Sequence[Panel], folder: Path, name: str) -> None:
+def write_tables(
+    panels: Sequence[Panel], folder: Path, name: str, table: Callable[[Panel], Table] = table
+) -> None:
     """The tables in Markdown, and the grids of stepsizes with the configurations in JSON."""
     made = [table(panel).markdown for panel in panels]
     (folder / f"{name}.md").write_text("\n\n".join(made) + "\n")

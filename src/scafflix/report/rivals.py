@@ -11,9 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scafflix.record import Record
+from scafflix.report import reaching
 from scafflix.report.figures import Picture
 from scafflix.report.table import Table
 from scafflix.runs.reproduction import Line, Panel, Setting, in_words
+
+
+def tables(panel: Panel) -> list[Table]:
+    """How clients fare, and of networks what it took to come so far."""
+    found = reaching.table(panel)
+    return [table(panel)] if found is None else [table(panel), found]
 
 
 def table(panel: Panel) -> Table:
@@ -58,8 +65,8 @@ def _loss(line: Line) -> str:
 
 def _row(panel: Panel, line: Line) -> tuple[str, ...]:
     records, kind = line.records, line.kind
-    scores = [100 * _known(record, f"test_{kind}") for record in records]
-    losses = np.array([_known(record, f"test_loss_{kind}").mean() for record in records])
+    scores = [100 * known(record, f"test_{kind}") for record in records]
+    losses = np.array([known(record, f"test_loss_{kind}").mean() for record in records])
     means, hurt = np.array([one.mean() for one in scores]), 100 * _hurt(panel, line)
     alone = not line.chosen
     rounds = np.mean([r.summary["rounds"] + r.summary["warmup_rounds"] for r in records])
@@ -67,8 +74,8 @@ def _row(panel: Panel, line: Line) -> tuple[str, ...]:
     return (
         line.label,
         "" if alone else chosen(line),
-        _with_error(losses, 4),
-        _with_error(means, 1),
+        with_error(losses, 4),
+        with_error(means, 1),
         f"{np.mean([np.percentile(one, 10) for one in scores]):.1f}",
         f"{np.mean([one.min() for one in scores]):.1f}",
         "" if alone or line is _base(panel) else f"{hurt:.0f} %",
@@ -96,12 +103,13 @@ def _brief(setting: Setting) -> str:
     return ", ".join(filter(None, [options, in_words(rest)]))
 
 
-def _known(record: Record, column: str) -> NDArray[np.float64]:
+def known(record: Record, column: str) -> NDArray[np.float64]:
+    """A column of the table of clients, without those that have nothing there."""
     values = record.clients[column]
     return values[np.isfinite(values)]
 
 
-def _with_error(values: NDArray[np.float64], digits: int) -> str:
+def with_error(values: NDArray[np.float64], digits: int) -> str:
     """The mean, and its standard error where there are several."""
     error = f" ± {_error(values):.{digits}f}" if len(values) > 1 else ""
     return f"{values.mean():.{digits}f}{error}"
@@ -118,12 +126,12 @@ def figure(panels: Sequence[Panel]) -> Picture:
     grid = made.subplots(1, len(panels), squeeze=False)[0]
     for axes, panel in zip(grid, panels, strict=True):
         for place, line in enumerate(reversed(panel.lines)):
-            losses = np.array([_known(r, _loss(line)).mean() for r in line.records])
+            losses = np.array([known(r, _loss(line)).mean() for r in line.records])
             ours = line.label.startswith("Scafflix")
             colour = "tab:blue" if ours else "0.35"
             axes.errorbar(losses.mean(), place, xerr=_error(losses), fmt="o", color=colour)
         base = _base(panel)
-        dashed = np.mean([_known(r, _loss(base)).mean() for r in base.records])
+        dashed = np.mean([known(r, _loss(base)).mean() for r in base.records])
         axes.axvline(float(dashed), color="0.6", lw=1, ls="--")
         axes.set_yticks(range(len(panel.lines)), [line.label for line in reversed(panel.lines)])
         axes.set_title(panel.title)
@@ -135,7 +143,7 @@ def figure(panels: Sequence[Panel]) -> Picture:
 
 def write(panels: Sequence[Panel], folder: Path, name: str) -> None:
     """The tables in Markdown; what was tried and chosen, in JSON."""
-    text = "\n\n".join(table(panel).markdown for panel in panels)
+    text = "\n\n".join(one.markdown for panel in panels for one in tables(panel))
     (folder / f"{name}.md").write_text(text + "\n")
     runs: list[dict[str, Any]] = [
         {

@@ -50,8 +50,8 @@ class ProblemConfig:
     )
     clients: int | None = key("Number of clients to split the data over.", None)
     split: str | None = key(
-        "contiguous, shuffled, dirichlet:BETA, column:NAME, or flwr:PARTITIONER:KEY=VALUE,... of "
-        "flwr-datasets.",
+        "contiguous, shuffled, dirichlet:BETA, column:NAME, flwr:PARTITIONER:KEY=VALUE,... of "
+        "flwr-datasets; or, for data that come with their clients, classes:SHARE.",
         None,
     )
     features: int | None = key("Number of features in a svmlight file (default: inferred).", None)
@@ -325,6 +325,16 @@ def plain(config: ProblemConfig) -> dict[str, Any]:
         for name, value in values.items()
         if value is not None and not (isinstance(value, tuple) and not value)
     }
+
+
+def changed(config: ProblemConfig) -> dict[str, Any]:
+    """The same without what is by default, so that a new key changes nothing for older ones.
+
+    >>> changed(RunConfig(data="digits", rounds=50, alpha=0.5))
+    {'data': 'digits', 'alpha': 0.5}
+    """
+    usual = {entry.name for entry in fields(config) if getattr(config, entry.name) == entry.default}
+    return {name: value for name, value in plain(config).items() if name not in usual}
 
 
 def _read_toml(file: Path) -> dict[str, Any]:

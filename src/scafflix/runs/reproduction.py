@@ -148,7 +148,9 @@ def plans(name: str, scale: Scale, changes: Mapping[str, Any]) -> Iterator[tuple
     for panel in chosen_panels(settings["panels"], changes.pop("panels", None)):
         shared = figure_settings(panel["on"])
         base = {**shared["common"], **shared[scale if scale in shared else Scale.laptop]}
-        base |= {**panel.get("common", {}), **panel.get(scale, {}), **changes}
+        for own in (settings, panel):  # what all panels of a figure have, and what this one has
+            base |= {**own.get("common", {}), **own.get(scale, {})}
+        base |= changes
         (divisions,) = _numbers("divisions", base.pop("divisions", 1), int)
         lines = panel["lines"] if "lines" in panel else settings["lines"][panel["compares"]]
         lines = chosen_panels(lines, some, "line")
@@ -174,8 +176,10 @@ def _tasks(lines: list[dict[str, Any]], base: dict[str, Any], scale: Scale) -> I
     by_loss = base.pop("by", "score") == "loss"
     for line in lines:
         own = {key: line[key] for key in line if key not in ("label", "tries", "kind")}
-        if "cohort" in own and scale is Scale.smoke:
-            own["cohort"] = min(own["cohort"], *_numbers("clients", base["clients"], int))
+        for keys in (base, own) if scale is Scale.smoke else ():
+            if "cohort" in keys:
+                few = _numbers("clients", base["clients"], int)
+                keys["cohort"] = min(*_numbers("cohort", keys["cohort"], int), *few)
         config = _run_of({**base, **own, "keep": "none"})
         # a stepsize is chosen for a method as the data set's file has it, not for every
         # line: gamma steps in the space of the clients' models, whatever alpha, tau and p

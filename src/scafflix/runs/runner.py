@@ -51,7 +51,14 @@ from scafflix.runs.assembly import (
     resolve,
     training_alpha,
 )
-from scafflix.runs.config import PARAMETERS, CompareConfig, RunConfig, TrainingConfig, plain
+from scafflix.runs.config import (
+    PARAMETERS,
+    CompareConfig,
+    RunConfig,
+    TrainingConfig,
+    changed,
+    plain,
+)
 from scafflix.simulate.accounting import noise_within
 from scafflix.simulate.bits import remembers
 from scafflix.simulate.planning import plan
@@ -60,7 +67,9 @@ from scafflix.simulate.run import part_of, run, sweep
 from scafflix.theory import Plan
 
 COHORT = 10  # clients of a network that are sampled per round, unless told otherwise
-RECIPE = 6  # to be raised when the same configuration gives another record
+# to be raised when the same configuration gives another record, and when a default of a key
+# changes: runs are named without what is by default
+RECIPE = 6
 
 
 class Runner:
@@ -125,7 +134,7 @@ class Runner:
         place = self.checkpoints
         if not self.problem.linear:
             # named after the words: other values in a file of them are another run, and refused
-            place = place.within(f"{digest_of(config.method, plain(config))[:12]}")
+            place = place.within(f"{digest_of(config.method, changed(config))[:12]}")
         return {
             "rounds": config.rounds,
             "cohort": self._cohort(config),
@@ -253,7 +262,8 @@ class Runner:
         """One run without its models, from the cache if it was made before."""
         config = replace(config, keep="none")
         alpha = read_alpha(alpha_of(config), self.problem.n)
-        asked = {name: value for name, value in plain(resolve(config)).items() if name != "data"}
+        asked = changed(resolve(config))
+        del asked["data"]
         source = source_of(specs.read(config.method).name)
         made_by: tuple[Any, ...] = versions()["scafflix"], RECIPE, source
         if config.alpha is None or rule_in(config.alpha) is not None:
