@@ -23,7 +23,8 @@ from scafflix.gradients import Exact, Gradient, Minibatch, Private, Reduced
 from scafflix.methods.method import Points
 from scafflix.models import NETWORKS
 from scafflix.models.network import Network, Params
-from scafflix.personalization.optima import Recipe, local_optima
+from scafflix.personalization.optima import local_optima
+from scafflix.personalization.recipe import Recipe
 from scafflix.personalization.rules.choosing import rule_for, weighed
 from scafflix.problems.evaluation import evaluate
 from scafflix.problems.problem import Problem

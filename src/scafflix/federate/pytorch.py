@@ -45,7 +45,7 @@ from scafflix.models.pytorch import (
 )
 from scafflix.personalization.descent import descend
 from scafflix.personalization.mixing import mix
-from scafflix.personalization.optima import Recipe
+from scafflix.personalization.recipe import Recipe
 from scafflix.personalization.rules.choosing import COMMON, VALIDATION, common, sifted
 from scafflix.personalization.rules.contract import GRID, evidence_of
 from scafflix.runs.assembly import network_defaults, recipe_of
