@@ -162,7 +162,7 @@ def test_some_clients_try_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(some) == 3
     doublings = len(chosen.length.losses)
     assert tried[:doublings] == [some] * doublings
-    assert sum(tried[doublings:], []) == list(range(SMALL.n))
+    assert [one for some in tried[doublings:] for one in some] == list(range(SMALL.n))
     loss = evaluate(SMALL, "validation", SMALL.start(0)).loss[some]
     assert min(chosen.length.losses.values()) < loss.max()
 
