@@ -49,9 +49,10 @@ def find(
     clients: NDArray[np.int64],
     at_once: int,
     made: int = 0,
+    numbers: NDArray[np.int64] | None = None,
 ) -> Found:
     """Some clients from their points after so many looks, with others filling up the devices; only
-    theirs is returned, in NumPy."""
+    theirs is returned, in NumPy. They draw by their numbers, which on a node are not 0, 1, ..."""
     if problem.torch is not None:
         from scafflix.personalization import searching
 
@@ -71,7 +72,7 @@ def find(
         (
             problem.train.spans(filled),
             held_out.spans(filled),
-            filled.astype(np.int32),
+            filled.astype(np.int32) if numbers is None else numbers[places].astype(np.int32),
             jax.tree.map(lambda leaf: np.asarray(leaf)[places], points),
         ),
         Dials(
