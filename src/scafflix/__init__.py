@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from scafflix.methods.scaffold import scaffold
     from scafflix.methods.sgd import sgd
     from scafflix.methods.tamuna import tamuna
-    from scafflix.personalization.optima import Recipe
     from scafflix.personalization.personalize import Personalization, Start, personalize
+    from scafflix.personalization.recipe import Recipe
     from scafflix.problems.problem import Problem
     from scafflix.record import Record
     from scafflix.report import trackers
@@ -78,7 +78,7 @@ else:
                 "s_local_svrg", "scafflix", "scaffnew", "scaffold", "sgd", "tamuna",
             ],
             "methods.private": ["private"],
-            "personalization.optima": ["Recipe"],
+            "personalization.recipe": ["Recipe"],
             "personalization.personalize": ["Personalization", "Start", "personalize"],
             "problems.problem": ["Problem"],
             "record": ["Record"],

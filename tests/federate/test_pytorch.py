@@ -35,7 +35,7 @@ from scafflix.federate.pytorch import TorchLearner
 from scafflix.gradients import Minibatch, Reduced
 from scafflix.models.dense import dense
 from scafflix.models.pytorch import torch_network
-from scafflix.personalization.optima import Recipe
+from scafflix.personalization.recipe import Recipe
 from scafflix.problems.making import start_of
 from scafflix.runs.config import RunConfig, read
 from scafflix.runs.runner import execute

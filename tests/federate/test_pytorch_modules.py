@@ -28,7 +28,7 @@ from scafflix.federate.learner import Place
 from scafflix.federate.messages import Evaluate, Evaluation, Hello, Train, Upload
 from scafflix.federate.naming import under_names
 from scafflix.federate.pytorch import TorchLearner
-from scafflix.personalization.optima import Recipe
+from scafflix.personalization.recipe import Recipe
 
 FEATURES, CLASSES = 4, 3
 PLACE = Place(seed=1, round=2, step=3, iteration=9, number=0, clients=2)

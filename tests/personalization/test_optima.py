@@ -15,7 +15,8 @@ from scafflix.core.compilation import COMPILATIONS
 from scafflix.core.errors import ScafflixError
 from scafflix.models.dense import dense
 from scafflix.personalization import optima
-from scafflix.personalization.optima import GRID, NEARLY, LocalOptima, Recipe, local_optima
+from scafflix.personalization.optima import NEARLY, LocalOptima, local_optima
+from scafflix.personalization.recipe import GRID, Recipe
 from scafflix.problems.evaluation import ALONE, evaluate
 from scafflix.problems.rows import objective
 
@@ -207,13 +208,13 @@ def stop_at(client: int) -> Any:
 def test_a_stopped_search_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = miniature.problem((6,), 0.0, clients=MANY)
     searched: list[int] = []
-    search = optima._find
+    search = optima.find
 
     def spy(*arguments: Any) -> Any:
         searched.extend(arguments[4].tolist())
         return search(*arguments)
 
-    monkeypatch.setattr(optima, "_find", spy)
+    monkeypatch.setattr(optima, "find", spy)
     with pytest.raises(StoppedError):
         local_optima(problem, problem.start(0), RECIPE, stop_at(5))
     half = list(searched)

@@ -5,7 +5,7 @@ import sys
 import jax
 
 import scafflix as sx
-from scafflix.personalization.optima import Recipe
+from scafflix.personalization.recipe import Recipe
 
 
 def main(number: int, count: int, address: str, out: str) -> None:

@@ -119,7 +119,7 @@ class KilledError(Exception):
 def test_a_run_that_is_stopped_among_the_clients_goes_on_with_those_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: Record
 ) -> None:
-    find, calls = optima._find, list[int]()
+    find, calls = optima.find, list[int]()
     monkeypatch.setattr(optima, "AT_ONCE", 1)
 
     def killed(*arguments: object) -> object:
@@ -130,7 +130,7 @@ def test_a_run_that_is_stopped_among_the_clients_goes_on_with_those_it_has(
 
     place = Checkpoints(tmp_path, Often(rounds=1))
     with monkeypatch.context() as patch:
-        patch.setattr(optima, "_find", killed)
+        patch.setattr(optima, "find", killed)
         with pytest.raises(KilledError):
             trained("validation", place)
     record = trained("validation", place)
@@ -138,11 +138,29 @@ def test_a_run_that_is_stopped_among_the_clients_goes_on_with_those_it_has(
         np.testing.assert_array_equal(record.models[name], array)
 
 
+def test_the_record_says_for_how_many_steps_clients_tuned(tmp_path: Path) -> None:
+    recipe = replace(RECIPE, steps=None, patience=0, stepsize=0.02)
+    one = sx.personalize(PROBLEM, "auto", recipe=recipe)
+    record = sx.run(PROBLEM, one, planned(one), **ROUNDS)
+    record = Record.load(record.save(tmp_path / "run"))
+    found = record.summary["local_optima"]
+    assert found["steps"] == found["local_steps"]
+    assert (record.clients["local_steps"] == found["steps"]).all()
+    assert {"20", "40", str(found["steps"])} <= found["tried"].keys()
+
+
+def test_steps_that_are_given_are_not_chosen(chosen: Record) -> None:
+    assert not {"steps", "tried"} & chosen.summary["local_optima"].keys()
+
+
 def test_by_default_a_network_mixes_afterwards_where_alpha_is_not_given() -> None:
     asked = {"data": "iris", "model": "dense"}
     assert resolve(build(RunConfig, asked)).optima == "after"
     assert resolve(build(RunConfig, {**asked, "alpha": "auto"})).optima == "after"
     assert resolve(build(RunConfig, {**asked, "alpha": 0.3})).optima == "common"
+    assert resolve(build(RunConfig, {**asked, "alpha": 0.3})).optima_steps == 200
+    assert resolve(build(RunConfig, asked)).optima_steps is None
+    assert resolve(build(RunConfig, {**asked, "optima_steps": 20})).optima_steps == 20
     assert resolve(build(RunConfig, {**asked, "method": "ditto"})).optima == "common"
     assert sx.personalize(PROBLEM, "auto", recipe=RECIPE).after is not None
 

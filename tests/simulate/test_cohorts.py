@@ -307,7 +307,8 @@ import jax, numpy as np
 import miniature
 from scafflix.problems.curvature import curvatures
 from scafflix.problems.evaluation import evaluate, over_examples
-from scafflix.personalization.optima import Recipe, local_optima
+from scafflix.personalization.optima import local_optima
+from scafflix.personalization.recipe import Recipe
 from scafflix.gradients import Minibatch
 assert jax.device_count() == {devices}
 small = miniature.problem((6,), 0.0)

@@ -246,7 +246,7 @@ class ClientCore(ClientStanding):
         place = (message.run, kept.epoch, self.name, message.round, kept.committed)
         if self.rule and consults(self.rule) and not message.others:
             self._keep_final(message)
-            return Curve(*place, judging.curve_of(self._judged(x, message.clients)))
+            return Curve(*place, judging.curve_of(self._judged(message, x)))
         gradient = self._slopes.at_the_end(message)
         x_tilde = algorithm.take_home(method, client, kept.state, x, gradient)
         told = Evaluation(*place, self.learner.loss(x_tilde), math.nan, alpha=self.alpha)
@@ -258,31 +258,32 @@ class ClientCore(ClientStanding):
         loss, score = self.learner.loss(x_tilde), self.learner.score(x_tilde)
         return told._replace(loss_personal=loss, score=score)
 
-    def _judged(self, x: Vector, clients: int) -> judging.Judgement:
+    def _judged(self, message: Evaluate, x: Vector) -> judging.Judgement:
         assert self.word is not None
         judge = judging.judge_of(self.learner, self.word)
-        return judge.judged(self.word, self.optimum, x, clients)
+        return judge.judged(self.word, self.own_model(message, x), x, message.clients)
 
     def _choose(self, message: Evaluate, x: Vector, told: Evaluation) -> tuple[Vector, Evaluation]:
         """alpha_i x + (1 - alpha_i) x_i* with alpha_i by the rule, and what is said about it."""
         others = judging.told_in(message.others) if message.others else blending.NOTHING
-        made = judging.chosen(self._judged(x, message.clients), others)
+        made = judging.chosen(self._judged(message, x), others)
+        own = self.own_model(message, x)
         alpha = float(made.alpha[0])
         model = Vector(
             tuple(
                 mix(leaf.dtype.type(alpha), leaf, star)
-                for leaf, star in zip(x.tree, self.optimum.tree, strict=True)
+                for leaf, star in zip(x.tree, own.tree, strict=True)
             )
         )
         judge = judging.judge_of(self.learner, made.rule)
-        local, shared, own = map(judge.test_loss, (self.optimum, x, model))
+        local, shared, personal = map(judge.test_loss, (own, x, model))
         return model, told._replace(
             alpha=alpha,
             gain=float(made.gain[0]),
             note=str(made.note[0]),
             test_loss_local=local,
             test_loss_global=shared,
-            test_loss_personal=own,
+            test_loss_personal=personal,
         )
 
     def _final(self, message: Evaluate) -> Vector:

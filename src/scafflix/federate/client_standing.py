@@ -8,7 +8,9 @@ Either way sum_i alpha_i h_i stays 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,13 @@ from numpy.typing import NDArray
 
 from scafflix import algorithm
 from scafflix.core import durable
+from scafflix.core.digest import digest_of
 from scafflix.core.durable import Arrays, Hook
 from scafflix.core.errors import ScafflixError
 from scafflix.core.vector import Vector
 from scafflix.federate import client_state, judging
 from scafflix.federate.client_state import Memory, Pending
-from scafflix.federate.learner import Learner
+from scafflix.federate.learner import Learner, Tuner
 from scafflix.federate.messages import (
     Evaluate,
     RefusedError,
@@ -64,6 +67,7 @@ class ClientStanding:
         secure: bool = False,
         identity: Identity | None = None,
         guard: Guard | None = None,
+        after: bool = False,
     ) -> None:
         self.guard = guard  # with privacy: nothing made of data leaves without noise
         self.name = checked_name(name)
@@ -84,6 +88,8 @@ class ClientStanding:
                 f"alpha is {rule!r}, for which clients tell how good models are on their data; "
                 "with privacy give a number, or a rule by which a client decides alone."
             )
+        # by whom x_i* is found when the rounds are over, where that is asked for and possible
+        self.tuner = learner if after and isinstance(learner, Tuner) else None
         self._start = learner.start()
         self.layout = layout_of(self._start.tree)
         self._names = first_names(names_of(learner, self._start), len(self._start.tree))
@@ -100,14 +106,26 @@ class ClientStanding:
         """The local optimum, found once and kept."""
         if self._x_star is None:
             path = self.folder / f"optimum{durable.SUFFIX}"
-            found = durable.read(path)
-            mark = {"client": self.name, "fingerprint": self.learner.fingerprint}
-            if found is None or found[0] != mark or layout_of(found[1]) != self.layout:
-                x_star = self.learner.optimum()
-                durable.write(path, mark, x_star.tree, self.hook)
-                found = mark, x_star.tree
-            self._x_star = Vector(found[1])
+            self._x_star = self._kept(path, {}, self.learner.optimum)
         return self._x_star
+
+    def own_model(self, message: Evaluate, x: Vector) -> Vector:
+        """x_i* at the end of a run: the local optimum, or x as this client tunes it, kept until it
+        has chosen alpha_i."""
+        if self.tuner is None:
+            return self.optimum
+        look = partial(self.tuner.tuned, x, message.number)
+        mark = {"number": message.number, "x": digest_of(*x.tree)}
+        return self._kept(self._tuned_path(message.run), mark, look)
+
+    def _kept(self, path: Path, about: Mapping[str, Any], look: Callable[[], Vector]) -> Vector:
+        """A point that depends on this client's data; from its file if it was found before."""
+        mark = {"client": self.name, "fingerprint": self.learner.fingerprint, **about}
+        found = durable.read(path)
+        if found is None or found[0] != mark or layout_of(found[1]) != self.layout:
+            found = mark, look().tree
+            durable.write(path, *found, self.hook)
+        return Vector(found[1])
 
     def control(self, message: Train | Evaluate) -> Vector | None:
         """The current h_i, in Scafflix's scale: for the node's owner, never sent."""
@@ -215,13 +233,19 @@ class ClientStanding:
         kept, learner = durable.read(self.model_path(run)), self.learner
         names = named(learner, self._start)
         found = {} if kept is None else {"personal": dict(zip(names, kept[1], strict=True))}
-        if self.alpha < 1 or self.rule:
+        if self.tuner is not None:
+            tuned = durable.read(self._tuned_path(run))
+            found |= {} if tuned is None else {"local": named(learner, Vector(tuned[1]))}
+        elif self.alpha < 1 or self.rule:
             found["local"] = named(learner, self.optimum)
         return {
             name: array
             for kind, saved in found.items()
             for name, array in recorded(learner, self._start, kind, saved).items()
         }
+
+    def _tuned_path(self, run: str) -> Path:
+        return self.folder / f"{checked_name(run)}-tuned{durable.SUFFIX}"
 
     def model_path(self, run: str) -> Path:
         """The file of this client's own model."""

@@ -15,9 +15,11 @@ from scafflix.federate.privacy import check_terms_of
 from scafflix.federate.settings import Settings
 from scafflix.methods.transport import FULL
 from scafflix.models import is_network
+from scafflix.personalization.lengths import LEAST
 from scafflix.personalization.personalize import rule_in
+from scafflix.personalization.recipe import Recipe
 from scafflix.runs import refusals
-from scafflix.runs.assembly import network_defaults
+from scafflix.runs.assembly import network_defaults, optima_of, recipe_of
 from scafflix.runs.config import RunConfig, build, key, plain
 from scafflix.simulate.cohorts import BLOW_UP
 from scafflix.simulate.planning import check_choice
@@ -82,7 +84,7 @@ def checked(config: DeployConfig, own: bool = False) -> DeployConfig:
     networks. A user's own model counts as a network, whatever its name."""
     _check_possible(config)
     if own or is_network(config.model):
-        config = replace(config, optima="common" if config.optima == "auto" else config.optima)
+        config = replace(config, optima=optima_of(config))
     refusals.check_read(config, network=own or is_network(config.model))
     if own:
         resolved: DeployConfig = network_defaults(config)
@@ -115,10 +117,20 @@ def _check_possible(config: DeployConfig) -> None:
             f"transport is {config.transport}, with which clients upload how far they went, but "
             "mirror needs where they arrived; leave out one."
         )
-    if config.individual or config.optima in ("warm", "after"):
+    if config.individual or config.optima == "warm":
+        raise ScafflixError("individual and optima warm are for simulations; leave them out.")
+    if config.optima == "after" and rule_in(config.alpha) is None:
         raise ScafflixError(
-            "individual and optima warm or after are for simulations; leave them out."
+            "optima is 'after', but alpha is no rule; in a federation a number is trained for, so "
+            "leave out optima, or give alpha a rule, such as auto."
         )
+
+
+def recipe_on_node(config: DeployConfig) -> Recipe:
+    """How a node looks for x_i*. After the rounds it does not ask others for how long: unless told,
+    it tunes by the fewest steps that a simulation tries."""
+    recipe = recipe_of(config)
+    return recipe if recipe.steps is not None else replace(recipe, steps=LEAST)
 
 
 def check_sizes(config: DeployConfig, clients: int) -> None:

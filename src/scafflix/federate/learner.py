@@ -7,7 +7,7 @@ of NumPy arrays; the learner chooses their order and shapes, which must be the s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jax import Array
 
@@ -73,6 +73,14 @@ class Learner(Protocol):
 
     def optimum(self) -> Vector:
         """x_i*, an optimum of f_i."""
+
+
+@runtime_checkable
+class Tuner(Protocol):
+    """A learner whose x_i* may come after the rounds, from the model that these gave."""
+
+    def tuned(self, x: Vector, number: int) -> Vector:
+        """x_i*, from x, with the random stream of the client that has this number."""
 
 
 class Noisy(Protocol):

@@ -23,7 +23,9 @@ from scafflix.gradients import Exact, Gradient, Minibatch, Private, Reduced
 from scafflix.methods.method import Points
 from scafflix.models import NETWORKS
 from scafflix.models.network import Network, Params
-from scafflix.personalization.optima import Recipe, local_optima
+from scafflix.personalization.finding import find
+from scafflix.personalization.optima import local_optima
+from scafflix.personalization.recipe import GRID, Recipe
 from scafflix.personalization.rules.choosing import rule_for, weighed
 from scafflix.problems.evaluation import evaluate
 from scafflix.problems.problem import Problem
@@ -105,6 +107,18 @@ class NetworkLearner:
         found = local_optima(self.problem, self.problem.start(self.model_seed), self.recipe)
         stacked = found.x_star.read(np.arange(1))
         return _flat(jax.tree.map(lambda leaf: np.asarray(leaf)[0], stacked))
+
+    def tuned(self, x: Vector, number: int) -> Vector:
+        """The same from a model that is good already, with the stream of this client's number."""
+        rates = GRID if self.recipe.stepsize is None else (self.recipe.stepsize,)
+        points = jax.tree.map(lambda leaf: leaf[None], self._tree(x))
+        those = np.zeros(1, np.int64), self.problem.mesh.size
+        found = [
+            find(self.problem, points, self.recipe, rate, *those, numbers=np.array([number]))
+            for rate in rates
+        ]
+        best = min(found, key=lambda one: float(one.loss[0]))
+        return _flat(jax.tree.map(lambda leaf: leaf[0], best.x))
 
     def rule(self, word: str) -> str:
         return rule_for(word, self.problem).name

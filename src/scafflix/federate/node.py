@@ -19,6 +19,7 @@ min-examples  with fewer training examples, or smaller batches, the node does no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from scafflix.data.federation import Federation
 from scafflix.data.recognition import is_table
 from scafflix.federate.agreement import Agreement, own_table
 from scafflix.federate.client import ClientCore
-from scafflix.federate.configuration import DeployConfig
+from scafflix.federate.configuration import DeployConfig, recipe_on_node
 from scafflix.federate.convex import ConvexLearner
 from scafflix.federate.examples import load_examples, numbered
 from scafflix.federate.learner import Learner, privacy_of, reduction_of
@@ -43,7 +44,7 @@ from scafflix.models import MODELS, NETWORKS, is_network, is_own
 from scafflix.personalization.personalize import read_alpha, rule_in
 from scafflix.personalization.rules.words import WORDS
 from scafflix.problems.problem import LINEAR_L2
-from scafflix.runs.assembly import estimate_of, recipe_of
+from scafflix.runs.assembly import estimate_of
 from scafflix.simulate.accounting import check_mixing
 
 MIN_EXAMPLES = 10
@@ -64,6 +65,8 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
             "alpha to one in the configuration or in the node's settings."
         )
     (trained,) = read_alpha(alpha, 1)
+    if config.optima == "after" and (rule is None or trained < 1):  # it trains for a mixture
+        config = replace(config, optima="common")
     users = find_function(str(own["method"]), "method") if own.get("method") else None
     identity = identity_of(own)
     folder, name, path = (Path(str(own["folder"])), str(own["client"]), Path(str(own["data"])))
@@ -84,6 +87,7 @@ def client_of(config: DeployConfig, own: Mapping[str, Any]) -> ClientCore | Tabl
         guard = None if agreed is None else Guard(agreed)
         more: dict[str, Any] = {"users_method": users, "rule": rule, "secure": secure}
         more |= {"identity": identity, "guard": guard, "transport": config.transport}
+        more |= {"after": config.optima == "after"}
         return ClientCore(name, float(trained), learner, folder, **more)
 
     if own.get("learner") and own.get("model"):
@@ -162,7 +166,7 @@ def learner_on(examples: Federation, config: DeployConfig, classes: tuple[Any, .
             config.l2 or 0.0,
             gradient=estimate_of(config),
             model_seed=config.model_seed,
-            recipe=recipe_of(config),
+            recipe=recipe_on_node(config),
         )
     if not classes and config.model != "linear":
         raise ScafflixError(

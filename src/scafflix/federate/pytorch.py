@@ -29,7 +29,7 @@ from scafflix.core.streams import Stream
 from scafflix.core.types import Floats
 from scafflix.core.vector import Vector
 from scafflix.data.federation import Federation
-from scafflix.federate.configuration import DeployConfig
+from scafflix.federate.configuration import DeployConfig, recipe_on_node
 from scafflix.federate.examples import load_examples, numbered
 from scafflix.federate.judging import Judgement
 from scafflix.federate.learner import Place, Scales, own_gradient
@@ -45,10 +45,10 @@ from scafflix.models.pytorch import (
 )
 from scafflix.personalization.descent import descend
 from scafflix.personalization.mixing import mix
-from scafflix.personalization.optima import Recipe
+from scafflix.personalization.recipe import Recipe
 from scafflix.personalization.rules.choosing import COMMON, VALIDATION, common, sifted
 from scafflix.personalization.rules.contract import GRID, evidence_of
-from scafflix.runs.assembly import network_defaults, recipe_of
+from scafflix.runs.assembly import network_defaults
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -93,7 +93,7 @@ def learner_of(network: TorchNetwork) -> MakeLearnerOn:
             network.score,
             l2=config.l2 or 0.0,
             gradient=gradients.gradient(config.batch, reduced=config.reduced),
-            recipe=recipe_of(config),
+            recipe=recipe_on_node(config),
         )
 
     return on
@@ -186,6 +186,13 @@ class TorchLearner:
 
     def optimum(self) -> Vector:
         """By stochastic gradients from the common start, as for the simulator's networks."""
+        return self._descended(self._start, (self.recipe.seed, int(Stream.OPTIMA)))
+
+    def tuned(self, x: Vector, number: int) -> Vector:
+        """The same from a model that is good already, with the stream of this client's number."""
+        return self._descended(x, (self.recipe.seed, int(Stream.OPTIMA), number))
+
+    def _descended(self, start: Vector, stream: tuple[int, ...]) -> Vector:
         if self.federation.validation is None:
             raise ScafflixError(
                 "The local optimum needs validation data for early stopping, and there are none; "
@@ -193,11 +200,10 @@ class TorchLearner:
             )
 
         def slope(point: Vector, step: int) -> Vector:
-            seed = (self.recipe.seed, int(Stream.OPTIMA), step)
-            return self._slope(point, self.recipe.batch, seed)
+            return self._slope(point, self.recipe.batch, (*stream, step))
 
         found: Vector = descend(
-            self._start, self.recipe, slope, lambda x: self._mean("loss", x, "validation")
+            start, self.recipe, slope, lambda x: self._mean("loss", x, "validation")
         )
         return found
 

@@ -57,6 +57,7 @@ def record(
     metrics = {name: metrics[name] for name in COLUMNS}
     clients = _clients(core, evaluations) | _chosen(core, evaluations)
     summary = _summary(core, final, told, seconds)
+    summary |= {"tuned": config.get("optima") == "after"}  # whether x_i* come from x
     last = rows[-1]["bits_up"], rows[-1]["bits_down"]
     summary |= {
         "closing_bits_up": core.tally.bits_up - last[0],

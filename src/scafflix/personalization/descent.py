@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scafflix.personalization.optima import GRID, Recipe
+from scafflix.personalization.recipe import GRID, Recipe
 
 Point = Any  # with +, - and multiplication by a number
 Slope = Callable[[Point, int], Point]  # (point, number of the step) -> stochastic gradient
@@ -42,11 +42,13 @@ def descend(start: Point, recipe: Recipe, slope: Slope, look: Look) -> Point:
     return min(found, key=lambda one: one.loss).x
 
 
-def along(rate: float, start: Point, recipe: Recipe, slope: Slope, look: Look) -> Best:
-    """The best point with one stepsize."""
-    x, best, since = start, Best(start, look(start), 0), 0
+def along(
+    rate: float, start: Point, recipe: Recipe, slope: Slope, look: Look, made: int = 0
+) -> Best:
+    """The best point with one stepsize; of a search that goes on, after so many looks."""
+    x, best, since = start, Best(start, look(start), made * recipe.check), 0
     with np.errstate(over="ignore", invalid="ignore"):  # a stepsize may be too large
-        for number in range(-(-recipe.steps // recipe.check)):
+        for number in range(made, recipe.looks):
             for step in range(number * recipe.check, (number + 1) * recipe.check):
                 x = x - rate * slope(x, step)
             loss = look(x)

@@ -24,14 +24,10 @@ from scafflix.core.types import Floats
 from scafflix.data.federation import chosen_clients
 from scafflix.models.network import Params
 from scafflix.personalization import newton
+from scafflix.personalization.lengths import Length
 from scafflix.personalization.mixing import mixture
-from scafflix.personalization.optima import (
-    TUNING,
-    Recipe,
-    check_validation,
-    checked_recipe,
-    local_optima,
-)
+from scafflix.personalization.optima import check_validation, local_optima
+from scafflix.personalization.recipe import TUNING, Recipe, checked_recipe
 from scafflix.personalization.rules.choosing import rule_for
 from scafflix.personalization.rules.words import WORDS, asked_rule
 from scafflix.problems.losses import Losses
@@ -68,6 +64,7 @@ class Personalization:
     quality: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # of each, in columns
     start: Start | None = None  # from which a network's were looked for
     stepsize: float | None = None  # with which they were
+    length: Length | None = None  # where it was chosen how long to look for them
     made_for: Mapping[str, Any] | None = None  # a problem's functions; None where nobody knows
     rule: str | None = (
         None  # by which alpha_i is chosen anew at the end, for what clients take home
@@ -229,8 +226,16 @@ def personalize(
     if not optima:
         return Personalization(values, None, start=start, made_for=problem.functions)
     found = local_optima(problem, start.x, recipe, progress, checkpoints)
-    stars, quality = found.x_star, dict(found.quality)
-    return Personalization(values, stars, quality, start, found.stepsize, problem.functions, rule)
+    return Personalization(
+        values,
+        found.x_star,
+        dict(found.quality),
+        start,
+        found.stepsize,
+        found.length,
+        problem.functions,
+        rule,
+    )
 
 
 def with_optima(
@@ -244,8 +249,13 @@ def with_optima(
     """With the local optima that were left for the end, now that x is there."""
     assert person.after is not None
     found = local_optima(problem, x, person.after.recipe, progress, checkpoints, place)
-    quality = dict(found.quality)
-    return replace(person, x_star=found.x_star, quality=quality, stepsize=found.stepsize)
+    return replace(
+        person,
+        x_star=found.x_star,
+        quality=dict(found.quality),
+        stepsize=found.stepsize,
+        length=found.length,
+    )
 
 
 def _checked_start(problem: Problem, start: Start) -> Start:

@@ -106,31 +106,34 @@ def examine(
     x: Params,
     home: Home | None = None,
     x_star: Store | None = None,
+    some: NDArray[np.int64] | None = None,
 ) -> Examined:
-    """The same for every example."""
+    """The same for every example; what is taken home may be that of some clients only."""
     chosen = problem.parts[part]
     loss, score, entries = np.zeros((3, len(chosen.owners)), problem.dtype)
     found = Examined(loss, score, entries, np.zeros((len(SUMS), BINS)))
+    everyone = np.flatnonzero(chosen.counts)
+    if some is not None:
+        everyone = np.intersect1d(everyone, some)
     if problem.torch is not None:
         from scafflix.problems.tallying import put_tallies
 
-        columns, everyone = (loss, score, entries), np.flatnonzero(chosen.counts)
+        columns = (loss, score, entries)
         at_once = len(everyone) if home is None else clients_at_once(problem, len(everyone))
         for start in range(0, len(everyone), max(1, at_once)):
-            some = everyone[start : start + at_once]
-            takes = None if home is None else (home.personal, _of_some(home, x_star, some))
-            found.bins[...] += put_tallies(columns, problem.torch, part, some, x, takes)
+            those = everyone[start : start + at_once]
+            takes = None if home is None else (home.personal, _of_some(home, x_star, those))
+            found.bins[...] += put_tallies(columns, problem.torch, part, those, x, takes)
         return found
     if home is None:
         blocks = _cut(np.zeros(1), chosen.first[:1], chosen.counts.sum(keepdims=True))
         _put(found, problem, chosen, x, None, None, blocks)
         return found
-    everyone = np.flatnonzero(chosen.counts)
     at_once = clients_at_once(problem, len(everyone))
     for start in range(0, len(everyone), at_once):
-        some = everyone[start : start + at_once]
-        clients = np.resize(some, at_once)
-        blocks = _cut(np.arange(len(some)), chosen.first[some], chosen.counts[some])
+        those = everyone[start : start + at_once]
+        clients = np.resize(those, at_once)
+        blocks = _cut(np.arange(len(those)), chosen.first[those], chosen.counts[those])
         taken = _taken(problem, home, x_star, clients)
         _put(found, problem, chosen, x, home.personal, taken, blocks)
     return found

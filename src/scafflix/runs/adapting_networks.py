@@ -15,8 +15,8 @@ from scafflix.data import Federation
 from scafflix.models import LinearModel, is_network, is_own
 from scafflix.models.calibration import forecasts
 from scafflix.models.naming import model_by_name
-from scafflix.personalization.optima import Recipe
 from scafflix.personalization.personalize import Start, personalize
+from scafflix.personalization.recipe import Recipe
 from scafflix.personalization.rules import blending
 from scafflix.personalization.rules.choosing import VALIDATION, choice, weighed
 from scafflix.personalization.rules.validation import mixed_by
@@ -104,10 +104,6 @@ def _recipe(run: Record) -> Recipe:
     """How the run looked for its clients' x_i*, as far as its record says."""
     known = run.summary.get("local_optima") or {}
     usual = usual_recipe(run.config.get("optima", "common"))
-    usual = replace(usual, stepsize=known.get("stepsize", usual.stepsize))
-    asked = {
-        key: run.config[f"optima_{key}"]
-        for key in ("batch", "steps")
-        if isinstance(run.config.get(f"optima_{key}"), int)
-    }
-    return replace(usual, **asked)
+    asked = {key: run.config.get(f"optima_{key}") for key in ("batch", "steps")}
+    asked |= {key: known[key] for key in ("stepsize", "steps") if key in known}
+    return replace(usual, **{key: value for key, value in asked.items() if value is not None})

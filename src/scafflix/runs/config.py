@@ -162,7 +162,8 @@ class TrainingConfig(ProblemConfig):
         "Batch size of the local optima (default: 100; 32 after the rounds).", None, only=OPTIMA
     )
     optima_steps: int | None = key(
-        "Steps to a local optimum: at most, or after the rounds exactly (default: 200; 20).",
+        "Steps to a local optimum: at most (default: 200), or after the rounds exactly (default: "
+        "chosen on validation data).",
         None,
         only=OPTIMA,
     )

@@ -350,7 +350,9 @@ def _local(person: Personalization) -> dict[str, Any] | None:
         for name, values in person.quality.items()
         if np.isfinite(values).any()
     }
-    return {"stepsize": person.stepsize, **means}
+    length = person.length
+    chosen = {} if length is None else {"steps": length.steps, "tried": dict(length.losses)}
+    return {"stepsize": person.stepsize, **chosen, **means}
 
 
 def _clients(problem: Problem, member: Run) -> Columns:

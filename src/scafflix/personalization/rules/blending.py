@@ -25,6 +25,11 @@ def told(evidence: Evidence) -> Told:
     return mean(sums(evidence))
 
 
+def weights(n: Floats) -> Floats:
+    """What the curve of a client with n examples counts where those of all are added."""
+    return np.asarray(1 / (1 / n + 1 / OTHERS))
+
+
 def sums(evidence: Evidence) -> Floats:
     """Over those who know something, `[SUMS]`: w_i times the cost of each alpha, its product with
     the curve of noise over n_i, 1, 1/n_i and 1/n_i^2.
@@ -35,7 +40,7 @@ def sums(evidence: Evidence) -> Floats:
     """
     known = evidence.known
     n, costs = evidence.weight[known], _from_zero(evidence.curves[known])
-    w = 1 / (1 / n + 1 / OTHERS)
+    w = weights(n)
     return np.array([*(w @ costs), (w / n) @ (costs @ NOISE), w.sum(), w @ (1 / n), w @ (1 / n**2)])
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jax.tree_util import Partial
+from numpy.typing import NDArray
 
 from scafflix.core.errors import ScafflixError
 from scafflix.core.store import Store
@@ -44,15 +45,18 @@ def check(problem: Problem) -> None:
         )
 
 
-def evidence(problem: Problem, x_star: Floats | Store, x: Params) -> Evidence:
-    """Every client's curve on its validation part; none of one that has no examples there."""
+def evidence(
+    problem: Problem, x_star: Floats | Store, x: Params, some: NDArray[np.int64] | None = None
+) -> Evidence:
+    """Every client's curve on its validation part, or that of some of a network's; none of one
+    that has no examples there."""
     part = problem.federation.parts["validation"]
     if not isinstance(x_star, Store):
         seen = predictions(part, x_star, np.asarray(x))
         found = losses(problem, problem.labels["validation"], seen)
         return evidence_of(found, part.owners, problem.n)
     rows = [
-        examine(problem, "validation", x, mixed_by(np.full(problem.n, alpha)), x_star)
+        examine(problem, "validation", x, mixed_by(np.full(problem.n, alpha)), x_star, some)
         for alpha in GRID
     ]
     found = np.stack([one.loss for one in rows], axis=1)
