@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,17 @@ def test_every_key_is_fixed_but_those_that_are_listed(tmp_path: Path) -> None:
         else:
             with pytest.raises(sx.ScafflixError, match=f"whose {name} is"):
                 check_terms(tmp_path, changed)
+
+
+def test_a_run_that_began_before_a_key_was_known_goes_on_with_its_default(tmp_path: Path) -> None:
+    agree(tmp_path, settings())
+    path = tmp_path / "terms.json"
+    known = json.loads(path.read_text())
+    assert known.pop("noise_at") == "client"
+    path.write_text(json.dumps(known))
+    check_terms(tmp_path, settings())
+    with pytest.raises(sx.ScafflixError, match="whose noise_at is client, not server"):
+        check_terms(tmp_path, settings(noise_at="server"))
 
 
 def test_a_server_goes_on_only_with_the_run_of_its_folder(tmp_path: Path) -> None:

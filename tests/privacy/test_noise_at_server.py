@@ -83,16 +83,6 @@ def test_the_simulator_follows_algorithm_1(case: cases.Case, cohort: int | None)
 def test_epsilon_and_the_budget_are_those_of_noise_at_the_clients(
     case: cases.Case, tmp_path: Path
 ) -> None:
-    told: list[str] = []
-
-    class Stopped(Exception):  # noqa: N818
-        pass
-
-    def stop(done: int, total: int, state: Any) -> None:
-        told.append(str(state))
-        if done == 3:
-            raise Stopped
-
     asked: dict[str, Any] = {"rounds": 50, "budget": 3.0, "cohort": 3, "delta": 1e-3}
     method = at_server(sx.fedavg(case.plan), noise=4.0)
     made = sx.run(case.problem, case.person, method, **asked)
@@ -103,9 +93,24 @@ def test_epsilon_and_the_budget_are_those_of_noise_at_the_clients(
     assert facts == {**other.summary["privacy"], "noise_at": "server"}
     assert facts["ended_by_budget"]
     places = Checkpoints(tmp_path, Often(rounds=1))
-    with pytest.raises(Stopped):
-        sx.run(case.problem, case.person, method, **asked, progress=stop, checkpoints=places)
-    again = sx.run(case.problem, case.person, method, **asked, checkpoints=places)
+    stopped = sx.run(
+        case.problem,
+        case.person,
+        method,
+        **asked,
+        checkpoints=places,
+        on_round=lambda moment: sx.Stop("enough") if moment.round == 3 else None,
+    )
+    assert stopped.summary["rounds"] == 3 < made.summary["rounds"]
+    told: list[str] = []
+    again = sx.run(
+        case.problem,
+        case.person,
+        method,
+        **asked,
+        checkpoints=places,
+        progress=lambda done, total, state: told.append(str(state)),
+    )
     assert "epsilon" in told[0]
     for name in made.models:
         np.testing.assert_array_equal(made.models[name], again.models[name])

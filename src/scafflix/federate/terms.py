@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,20 @@ FREE = {
 }
 
 
+# what a key was in a run that began before there was such a key
+_DEFAULTS: dict[str, Any] = json.loads(
+    json.dumps(
+        {one.name: one.default for one in fields(DeployConfig) if one.default is not MISSING}
+    )
+)
+
+
 def check_terms(folder: Path, config: DeployConfig, **more: Any) -> None:
     """Refuse to continue with a configuration other than the one the run began with."""
     path = folder / "terms.json"
     if not path.exists():
         return
-    began = json.loads(path.read_text())
+    began = _DEFAULTS | json.loads(path.read_text())
     for name, mine in _terms(config, more).items():
         if began.get(name) != mine:
             raise ScafflixError(
