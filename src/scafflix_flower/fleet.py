@@ -204,5 +204,6 @@ def _beat(client: FleetHttpClient, node: int, ended: Event) -> None:
     """Tell the SuperLink, in a thread, that this node is there."""
     asked = SendNodeHeartbeatRequest(node=Node(node_id=node), heartbeat_interval=HEARTBEAT)
     while not ended.wait(HEARTBEAT / 2):
-        with suppress(*GONE):  # whoever asks for messages will notice
+        # whoever asks for messages will notice; a client that was closed meanwhile is no error
+        with suppress(*GONE, RuntimeError):
             client.SendNodeHeartbeat(asked)

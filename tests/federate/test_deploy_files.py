@@ -16,6 +16,7 @@ import pytest
 import typer
 
 from scafflix.cli import app
+from scafflix.core.errors import EndedError, ScafflixError
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "deploy"
@@ -116,6 +117,8 @@ def test_a_unit_keeps_its_state_in_its_own_folder_and_changes_nothing_else(path:
     assert state.startswith(f"/var/lib/{found['StateDirectory']}/")
     assert found["StateDirectoryMode"] == "0700"
     assert found["Restart"] == "on-failure"
+    assert found["RestartPreventExitStatus"] == str(ScafflixError.exit_code)
+    assert EndedError.exit_code != ScafflixError.exit_code
     assert found["ProtectSystem"] == "strict"
     assert found["NoNewPrivileges"] == found["ProtectHome"] == "yes"
     assert found["User"] not in ("root", "")

@@ -117,3 +117,18 @@ def test_what_a_server_and_a_node_started_ends_with_them(tmp_path: Path) -> None
         command.kill()
         command.wait()
         all_ended(started, folder)
+
+
+def test_a_server_whose_job_is_killed_ends_so_that_a_service_manager_starts_it_again(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "run.toml").write_text(CONFIG)
+    log, out = tmp_path / "log", tmp_path / "out"
+    words = ("--config", tmp_path / "run.toml", "--nodes", 2, "--port", free_port(), "--insecure")
+    serving = scafflix(log, "server", *words, "--out", out)
+    wait_for(lambda: "waiting for 2 nodes" in log.read_text(), serving, log)
+    (job,) = (one for one in offspring(serving) if "scafflix_flower.job" in one.cmdline())
+    job.kill()
+    assert serving.wait(60) == 1
+    assert "run the same command again" in " ".join(log.read_text().split())
+    wait_until_ended(out)

@@ -69,7 +69,7 @@ def _run() -> int:
     except ScafflixError as error:
         MANNER.said["error"] = str(error)
         say("error", "red", str(error))
-        return 2
+        return error.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -13,8 +13,16 @@ class ScafflixError(Exception):
     "The file 'a\\\\nb' is empty."
     """
 
+    exit_code = 2  # of a command that ends with it
+
     def __init__(self, sentence: str) -> None:
         super().__init__(one_line(sentence))
+
+
+class EndedError(ScafflixError):
+    """A process ended that should not have; giving the same command again may be all it needs."""
+
+    exit_code = 1
 
 
 class DivergenceError(ScafflixError):

@@ -11,7 +11,7 @@ from pathlib import Path
 import tomli_w
 
 from scafflix.core import durable
-from scafflix.core.errors import ScafflixError
+from scafflix.core.errors import EndedError, ScafflixError
 from scafflix.federate.configuration import DeployConfig, text_of
 from scafflix.federate.page import Address, Page
 from scafflix.federate.processes import Processes, environment, free_port, wait_for_port
@@ -152,7 +152,7 @@ class Link:
             raise ScafflixError(status.error)
         if not status.finished:
             why = self.processes.last_words("job" if link.poll() is None else "superlink")
-            raise ScafflixError(
+            raise EndedError(
                 f"The run did not finish: {why.rstrip('.')}; run the same command again to "
                 "continue after its last round."
             )
