@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -32,3 +34,26 @@ def test_the_cohort_of_a_run_is_what_five_gcs_is_planned_for() -> None:
     assert made.settings["cohort"] == 3
     assert made.rate.covers(3, 8)
     assert not made.rate.covers(2, 8)
+
+
+def optima(**asked: Any) -> str:
+    found: str = resolve(build(RunConfig, {"data": "digits", "model": "dense", **asked})).optima
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ditto", "mr_mtl", "pfedme", "apfl", "l2gd", "finetuning", "per_fedavg", "fedper", "fedrep"],
+)
+def test_methods_with_models_of_their_own_look_for_no_local_optima_unless_asked(name: str) -> None:
+    assert optima(method=name) == optima(method=name, alpha=1.0) == "none"
+    for way in ("common", "warm"):
+        assert optima(method=name, optima=way) == way
+    for asks in ({"optima_steps": 5}, {"individual": True}, {"alpha": 0.5}, {"alpha": [1, 0.5]}):
+        assert optima(method=name, **asks) == "common"
+
+
+@pytest.mark.parametrize("name", ["scafflix", "fedavg", "scaffold"])
+def test_methods_that_mix_look_for_local_optima(name: str) -> None:
+    assert optima(method=name) == "after"
+    assert optima(method=name, alpha=1.0) == "common"

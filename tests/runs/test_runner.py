@@ -336,6 +336,19 @@ def test_no_key_has_another_default_than_when_the_recipe_of_runs_was_raised() ->
         assert defaults[name] == value, f"{name} has another default; raise RECIPE in runner.py"
 
 
+def test_clients_with_models_of_their_own_do_without_local_optima(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("scafflix.personalization.personalize.local_optima", refuse)
+    few = {"alpha": None, "optima_stepsize": "auto", "optima_batch": None, "optima_steps": None}
+    asked = replace(config(method="ditto"), **few)  # type: ignore[arg-type]
+    made = Runner(SMALL).run(asked)
+    assert made.config["optima"] == "none"
+    assert made.summary["local_optima"] is None
+    assert "test_loss_local" not in made.clients
+    assert (made.clients["test_loss_personal"] != made.clients["test_loss_global"]).any()
+
+
 # of every key that runs were named without
 DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(("clients", "split", "features", "label", "intercept", "test"), None),

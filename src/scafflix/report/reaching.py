@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from scafflix.models import is_network
 from scafflix.record import Record
@@ -13,7 +12,7 @@ from scafflix.report.table import Table
 from scafflix.runs.reproduction import Line, Panel
 
 LEVELS = (70, 75, 80, 85)  # percent of all examples
-NEVER = (np.inf,) * 3
+NEVER, NOT = (np.inf,) * 3, "not reached"
 
 
 def table(panel: Panel) -> Table | None:
@@ -46,17 +45,17 @@ def _followed(line: Line) -> bool:
 
 def reached(line: Line, level: float) -> str:
     """In words."""
-    found = np.median([_cost(record, line.kind, level) for record in line.records], axis=0)
-    return in_words(found)
+    return in_words(np.median([_cost(one, line.kind, level) for one in line.records], axis=0))
 
 
-def in_words(cost: Sequence[float]) -> str:
+def in_words(cost: ArrayLike) -> str:
     """Rounds, megabytes and steps.
 
     >>> in_words((120, 11582.4, 601)), in_words(NEVER)
     ('120 / 11,582 / 601', 'not reached')
     """
-    return " / ".join(f"{one:,.0f}" for one in cost) if np.isfinite(cost).all() else "not reached"
+    numbers = np.asarray(cost)
+    return " / ".join(f"{one:,.0f}" for one in numbers) if np.isfinite(numbers).all() else NOT
 
 
 def _cost(record: Record, kind: str, level: float) -> tuple[float, ...]:

@@ -80,7 +80,7 @@ def _row(panel: Panel, line: Line) -> tuple[str, ...]:
         f"{np.mean([one.min() for one in scores]):.1f}",
         "" if alone or line is _base(panel) else f"{hurt:.0f} %",
         "0" if alone else f"{rounds:g}",
-        "0" if alone else f"{sent:.3g}",
+        "0" if alone else f"{sent:.3g}" if sent < 1000 else f"{sent:,.0f}",
     )
 
 

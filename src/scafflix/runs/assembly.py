@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import Field, fields, replace
 from inspect import signature
 from typing import Any
 
@@ -247,11 +247,21 @@ def network_defaults(config: Any) -> Any:
 def optima_of(config: TrainingConfig) -> str:
     """Where the local optima of a network come from, unless told: after the rounds, from the model
     that these gave, where alpha is chosen then; where it is given, from a common start, as in the
-    paper."""
+    paper. Clients that take home models of their own mix with none, so that there are none unless
+    another key asks for them."""
     if config.optima != "auto" or not isinstance(config, RunConfig):
         return config.optima
     chooses = config.alpha is None or rule_in(config.alpha) is not None
-    return "after" if chooses and trial_method(config).mixes else "common"
+    if trial_method(config).mixes:
+        return "after" if chooses else "common"
+    given = any(getattr(config, one.name) != one.default for one in fields(config) if _asks(one))
+    trains = (read_alpha(alpha_of(config), None) < 1).any()
+    return "common" if given or trains else "none"
+
+
+def _asks(entry: Field[Any]) -> bool:
+    """Whether a key is read only where there are local optima, or made from them."""
+    return entry.metadata["only"] == OPTIMA or entry.name == "individual"
 
 
 def trial_method(config: RunConfig) -> Method:

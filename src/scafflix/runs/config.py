@@ -149,7 +149,7 @@ class TrainingConfig(ProblemConfig):
     optima: str = key(
         "Where local optima start: common (random), warm (a model after a warm-up), after (the "
         "model at the end of the rounds), or none (do without); auto: after if alpha is chosen, "
-        "common if it is given.",
+        "common if it is given, none for methods with models of their own.",
         "auto",
         only=NETWORKS,
     )

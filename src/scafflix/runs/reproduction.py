@@ -150,7 +150,7 @@ def plans(name: str, scale: Scale, changes: Mapping[str, Any]) -> Iterator[tuple
         base = {**shared["common"], **shared[scale if scale in shared else Scale.laptop]}
         for own in (settings, panel):  # what all panels of a figure have, and what this one has
             base |= {**own.get("common", {}), **own.get(scale, {})}
-        base |= changes
+        base = {**_with_few(base, {**base, **changes}, scale), **changes}
         (divisions,) = _numbers("divisions", base.pop("divisions", 1), int)
         lines = panel["lines"] if "lines" in panel else settings["lines"][panel["compares"]]
         lines = chosen_panels(lines, some, "line")
@@ -176,10 +176,7 @@ def _tasks(lines: list[dict[str, Any]], base: dict[str, Any], scale: Scale) -> I
     by_loss = base.pop("by", "score") == "loss"
     for line in lines:
         own = {key: line[key] for key in line if key not in ("label", "tries", "kind")}
-        for keys in (base, own) if scale is Scale.smoke else ():
-            if "cohort" in keys:
-                few = _numbers("clients", base["clients"], int)
-                keys["cohort"] = min(*_numbers("cohort", keys["cohort"], int), *few)
+        own = _with_few(own, base, scale)
         config = _run_of({**base, **own, "keep": "none"})
         # a stepsize is chosen for a method as the data set's file has it, not for every
         # line: gamma steps in the space of the clients' models, whatever alpha, tau and p
@@ -195,6 +192,13 @@ def _tasks(lines: list[dict[str, Any]], base: dict[str, Any], scale: Scale) -> I
         )
         kind = line.get("kind", "personal")
         yield Task(line["label"], config, trial, settings, rungs, seeds, by_loss, kind)
+
+
+def _with_few(keys: Setting, base: Setting, scale: Scale) -> Setting:
+    """With a cohort of no more clients than there are, where a figure is made with a few."""
+    if scale is not Scale.smoke or "cohort" not in keys:
+        return keys
+    return {**keys, "cohort": min(keys["cohort"], *_numbers("clients", base["clients"], int))}
 
 
 def _rungs(given: Any, rounds: int) -> tuple[int, ...]:
