@@ -164,7 +164,7 @@ def test_no_more_is_compiled_for_another_rate_or_patience() -> None:
 
 def test_a_second_call_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     first = values(found())
-    monkeypatch.setattr(optima, "_search", refuse)
+    monkeypatch.setattr(optima, "find", refuse)
     monkeypatch.setattr(optima, "evaluate", refuse)
     np.testing.assert_array_equal(values(found()), first)
 

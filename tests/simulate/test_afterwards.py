@@ -106,6 +106,24 @@ def test_the_sentences_speak_of_fine_tuning(chosen: Record) -> None:
     assert "alone" not in words
 
 
+def test_the_second_sentence_says_for_whom_the_shared_model_is_better(chosen: Record) -> None:
+    clients = chosen.clients
+    saved = clients["test_loss_global"] - clients["test_loss_personal"]
+    known = np.isfinite(saved)
+    worse = int((saved < 0).sum()) + int((saved == 0).sum())
+    _, words = recommendation(chosen)
+    sign = "below" if np.nanmean(saved) > 0 else "above"
+    assert f"{abs(np.nanmean(saved)):.3g} {sign} one model for all" in words
+    if worse:
+        assert f"does not pay for {worse} of {known.sum()} clients" in words
+    else:
+        assert f"pays for all {known.sum()} clients" in words
+    assert (clients["test_shared_gain_error"][known] > 0).any()
+    # what was expected of alpha counts from the tuned model, and so does what came of it
+    came = (clients["test_loss_local"] - clients["test_loss_personal"])[known]
+    assert chosen.summary["taking_part"]["personal"]["gain"] == pytest.approx(came.mean())
+
+
 def test_nothing_is_left_in_the_cache(chosen: Record) -> None:
     assert chosen.summary["rounds"] == ROUNDS["rounds"]
     trained(0.5)

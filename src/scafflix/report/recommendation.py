@@ -23,6 +23,8 @@ class Words(NamedTuple):
 
 ALONE = Words("taking part", "alone", "each alone", "alone")
 TUNED = Words("mixing", "fine-tuning", "fine-tuning", "with fine-tuning")
+# whose own models are the shared one, tuned: what all of it is worth shows against that one
+SHARED = Words("tuning and mixing", "one model for all", "one model for all", "with that model")
 NAMED = 5  # clients that a sentence names; more are counted
 NOBODY_ALONE = (
     "For whom taking part pays is not known: no client has a model of its own to compare with, "
@@ -119,18 +121,21 @@ def _against(home: Mapping[str, Any], kind: str, who: str) -> str:
 
 
 def for_whom(record: Record) -> str:
-    """Who has no less test loss than alone, and what taking part cost."""
+    """Who has no less test loss than alone, or than with the shared model that it tuned, and what
+    taking part cost."""
     found, clients = record.summary["taking_part"], record.clients
     if found is None:
         return NOBODY_ALONE
-    gain = clients["test_loss_local"] - clients["test_loss_personal"]
-    error = clients.get("test_gain_error", np.full(len(gain), np.nan))
+    tuned = bool(record.summary.get("tuned"))
+    gain = clients[f"test_loss_{'global' if tuned else 'local'}"] - clients["test_loss_personal"]
+    known = "test_shared_gain_error" if tuned else "test_gain_error"
+    error = clients.get(known, np.full(len(gain), np.nan))
     more, same, clearly = gain < 0, gain == 0, gain < -found["clearly"] * error
     left = int(more.sum() + same.sum())
     many = f"{found['clients']:,} clients"
     if found["clients"] < record.summary["n_clients"]:
         many += " with test examples"
-    alone = words_of(record.summary)
+    alone = SHARED if tuned else ALONE
     begin, end = f"By test loss{_on_average(record)}, {alone.act}", f"it took {_cost(record)}"
     if not left:
         return f"{begin} pays for all {many}; {end}."
@@ -151,10 +156,13 @@ def for_whom(record: Record) -> str:
 
 def _on_average(record: Record) -> str:
     """The mean loss, where the first sentence does not have it."""
-    home, mine = record.summary["taken_home"], record.summary["taking_part"]["personal"]
+    home, part = record.summary["taken_home"], record.summary["taking_part"]
     if home["metric"] == "loss":
         return ""
-    return f", on average {against_own(mine, words_of(record.summary).own)}"
+    if record.summary.get("tuned"):
+        saved = part["personal"]["gain"] - part["global"]["gain"]
+        return f", on average {against_own({'gain': saved}, SHARED.own)}"
+    return f", on average {against_own(part['personal'])}"
 
 
 def against_own(one: Mapping[str, Any], own: str = ALONE.own) -> str:

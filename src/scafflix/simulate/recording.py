@@ -123,7 +123,7 @@ def record(problem: Problem, member: Run, outcome: Outcome, wanted: Wanted) -> R
             clients[f"{wanted.part}_{kind}"] = values.score
             clients[f"{wanted.part}_loss_{kind}"] = values.loss
         summary["scores"] = {wanted.part: {k: distribution(v) for k, v in found.items()}}
-    clients |= gain_errors(problem.n, look)
+    clients |= gain_errors(problem.n, look, member.person.tuned)
     summary |= {"alpha": _of_alpha(member, chosen)}
     summary |= worth(clients, look, problem.network.metric, member.seed)
     kept = {"personal": KINDS, "global": ("global",), "none": ()}[wanted.keep]

@@ -96,11 +96,16 @@ def gained(clients: Clients, look: Look | None = None, seed: int = 0) -> dict[st
     return made
 
 
-def gain_errors(clients: int, look: Look | None) -> dict[str, Floats]:
-    """A column of the table of clients: the standard error of what each saved of its loss."""
+def gain_errors(clients: int, look: Look | None, tuned: bool = False) -> dict[str, Floats]:
+    """Columns of the table of clients: the standard error of what each saved of its loss; where
+    own models are the shared one, tuned, also against that."""
     if look is None or not {"local", "personal"} <= look.kinds.keys():
         return {}
-    return {f"{look.part}_gain_error": look.error(clients, "loss", "personal", "local")}
+    against = {"gain_error": "local"} | ({"shared_gain_error": "global"} if tuned else {})
+    return {
+        f"{look.part}_{name}": look.error(clients, "loss", "personal", kind)
+        for name, kind in against.items()
+    }
 
 
 def taken_home(
