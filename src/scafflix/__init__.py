@@ -16,6 +16,7 @@ from scafflix.core.showing import Shown
 
 if TYPE_CHECKING:
     from scafflix import control, data, export, gradients, models, theory
+    from scafflix.core.checkpoint import Checkpoints, Often
     from scafflix.core.errors import ScafflixError, ScafflixWarning
     from scafflix.core.machine import use_all_cores
     from scafflix.estimators.classifier import ScafflixClassifier
@@ -67,6 +68,7 @@ else:
             "simulate.recording": ["Run"],
             "simulate.run": ["run", "sweep"],
             "simulate.watching": ["CallbackError", "Moment", "Stop"],
+            "core.checkpoint": ["Checkpoints", "Often"],
             "core.errors": ["ScafflixError", "ScafflixWarning"],
             "core.machine": ["use_all_cores"],
             "estimators.classifier": ["ScafflixClassifier"],
@@ -92,7 +94,9 @@ Shown.drawn_by = "scafflix.report.notebook"
 __all__ = [
     "METHODS",
     "CallbackError",
+    "Checkpoints",
     "Moment",
+    "Often",
     "Personalization",
     "Problem",
     "Recipe",

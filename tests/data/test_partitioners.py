@@ -139,3 +139,52 @@ def test_the_partitioners_of_the_library_by_their_names(words: str) -> None:
         assert len(fed.train.labels) >= 1797 - 12
     if words == "natural_id":
         assert sorted(fed.clients) == [str(digit) for digit in range(10)]
+
+
+def labelled(label: str, kind: str) -> Any:
+    """Rows of 4 numbers with a label under a name, as classes or plain numbers."""
+    datasets = pytest.importorskip("datasets", reason="scafflix[huggingface] is not installed")
+    random = np.random.default_rng(0)
+    rows = {"x": random.normal(size=(200, 4)).tolist(), label: (np.arange(200) % 4).tolist()}
+    features = {
+        "x": datasets.Sequence(datasets.Value("float64")),
+        label: datasets.ClassLabel(names=list("abcd"))
+        if kind == "classes"
+        else datasets.Value("int64"),
+    }
+    return datasets.Dataset.from_dict(rows, features=datasets.Features(features))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("label", "kind"), [("label", "numbers"), ("digit", "classes")])
+@pytest.mark.parametrize("way", ["dirichlet", "pathological", "in words"])
+def test_a_partitioner_that_goes_by_the_label_leaves_it_to_the_model(
+    way: str, label: str, kind: str
+) -> None:
+    library = pytest.importorskip(
+        "flwr_datasets.partitioner", reason="scafflix[huggingface] is not installed"
+    )
+    made = labelled(label, kind)
+    if way == "in words":
+        split = f"flwr:dirichlet:alpha=0.5,min_partition_size=2,partition_by={label}"
+        fed = sx.data.from_huggingface(made, clients=5, split=split)
+    elif way == "dirichlet":
+        by = library.DirichletPartitioner(5, label, 0.5, min_partition_size=2)
+        fed = sx.data.from_huggingface(made, by=by)
+    else:
+        fed = sx.data.from_huggingface(made, by=library.PathologicalPartitioner(5, label, 2))
+        assert all(len(np.unique(fed.train.labels[fed.train.owners == i])) == 2 for i in range(5))
+    assert fed.train.features.shape == (200, 4)
+    known = dict(zip(map(tuple, np.float32(made["x"])), made[label], strict=True))
+    found = zip(map(tuple, np.float32(fed.train.features)), fed.train.labels, strict=True)
+    assert all(known[row] == mine for row, mine in found)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_column_of_owners_is_no_label_by_itself() -> None:
+    library = pytest.importorskip(
+        "flwr_datasets.partitioner", reason="scafflix[huggingface] is not installed"
+    )
+    for by in ("label", library.NaturalIdPartitioner("label")):
+        with pytest.raises(ScafflixError, match="'label' says whose row it is"):
+            sx.data.from_huggingface(labelled("label", "numbers"), by=by)

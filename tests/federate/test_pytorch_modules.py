@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ from torch import Tensor, nn
 import scafflix as sx
 from scafflix.core.vector import Vector
 from scafflix.data.federation import Examples, Federation
+from scafflix.federate.bounds import problem_with_change
 from scafflix.federate.client import ClientCore
 from scafflix.federate.learner import Place
-from scafflix.federate.messages import Evaluate, Evaluation, Hello, Train, Upload
+from scafflix.federate.messages import Evaluate, Evaluation, Hello, Introduction, Train, Upload
 from scafflix.federate.naming import under_names
 from scafflix.federate.pytorch import TorchLearner
+from scafflix.federate.roster import new_roster
 from scafflix.personalization.recipe import Recipe
 
 FEATURES, CLASSES = 4, 3
@@ -215,6 +218,55 @@ def test_frozen_parameters_stay_and_are_not_sent() -> None:
     body = learner.module.body.weight.detach().clone()
     learner.gradient(learner.start(), PLACE)
     assert torch.equal(learner.module.body.weight, body)
+
+
+class Adapted(nn.Module):
+    """A frozen base, from anywhere, and adapters of rank 1 that are trained."""
+
+    def __init__(self, base: float = 1.0) -> None:
+        super().__init__()
+        self.base = nn.Linear(FEATURES, CLASSES)
+        nn.init.constant_(self.base.weight, base)
+        self.base.requires_grad_(False)
+        self.down = nn.Linear(FEATURES, 1, bias=False)
+        self.up = nn.Linear(1, CLASSES, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.up(self.down(x))
+
+
+def test_of_a_module_with_adapters_only_these_travel(tmp_path: Path) -> None:
+    learner = TorchLearner(federation(), Adapted)
+    core = ClientCore("a", 1.0, learner, tmp_path)
+    told, asked = core.introduce(Hello(start=True)), train(learner)
+    sent = core.handle(asked)
+    assert isinstance(sent, Upload), sent
+    for arrays in (told.start, asked.point, sent.point):
+        assert sum(array.size for array in arrays) == FEATURES + CLASSES
+
+
+def introduced(name: str, make: Any, folder: Path, own: Federation | None = None) -> Introduction:
+    core = ClientCore(name, 1.0, TorchLearner(own or federation(), make), folder / name)
+    return core.introduce(Hello(start=False))
+
+
+def test_nodes_whose_frozen_bases_differ_are_not_averaged(tmp_path: Path) -> None:
+    one = introduced("a", Adapted, tmp_path)
+    parts = federation()
+    other = replace(parts, train=replace(parts.train, features=7 * parts.train.features))
+    alike = introduced("b", Adapted, tmp_path, other)
+    assert alike.computes == one.computes != ""  # whatever their examples are
+    assert len(new_roster([one, alike]).introductions) == 2
+    changed = introduced("c", lambda: Adapted(base=1.1), tmp_path)
+    assert changed.layout == one.layout
+    with pytest.raises(sx.ScafflixError, match="client c computes something else than that of"):
+        new_roster([one, alike, changed])
+    fault = problem_with_change(changed, one)
+    assert fault is not None
+    assert "computes something else" in fault.reason
+    hostile = one._replace(client="d", computes='[[4], ["x"]]')
+    with pytest.raises(sx.ScafflixError, match="client d computes something else"):
+        new_roster([one, hostile])
 
 
 def test_the_gradient_of_a_shared_parameter_is_that_of_both_its_places() -> None:

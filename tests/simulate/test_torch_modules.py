@@ -310,3 +310,47 @@ def test_an_instance_is_no_function_that_makes_modules() -> None:
     for module in (plain(), Adapted()):
         with pytest.raises(sx.ScafflixError, match="every worker makes its own"):
             sx.models.from_torch(module)
+
+
+def test_weights_keep_the_memory_format_in_which_the_module_has_them() -> None:
+    seen: list[bool] = []
+
+    class Striped(nn.Module):
+        """Made and used in channels_last."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(FEATURES, 6, 2)
+            self.last = nn.Linear(6, CLASSES)
+            self.to(memory_format=torch.channels_last)
+
+        def forward(self, x: Tensor) -> Tensor:
+            weight = self.first.weight
+            seen.append(weight.is_contiguous(memory_format=torch.channels_last))
+            return self.last(self.first(x[:, :, None, None].expand(-1, -1, 2, 2)).mean((2, 3)))
+
+    class Plain(Striped):
+        """The same in PyTorch's usual order."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.to(memory_format=torch.contiguous_format)
+
+    one = run(problem(Striped))
+    assert all(seen)
+    other = run(problem(Plain))
+    for name, array in one.models.items():
+        np.testing.assert_allclose(array, other.models[name], atol=1e-5)
+
+
+@pytest.mark.parametrize(("width", "workers"), [(8, 2), (2**20, None)])
+def test_clients_of_a_large_module_follow_each_other(
+    width: int, workers: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    functions = problem(
+        lambda: nn.Sequential(nn.Linear(FEATURES, width), nn.Linear(width, CLASSES))
+    )
+    assert functions.torch is not None
+    pool = functions.torch._pool
+    assert workers == (None if pool is None else pool._max_workers)

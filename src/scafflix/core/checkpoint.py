@@ -54,12 +54,21 @@ class Stop:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where the computations of a job leave their trails; without a folder, nowhere."""
+    """Where a run leaves checkpoints, and how often: every 10 minutes, if nothing else is said.
+
+    The same call of `scafflix.run` or `scafflix.sweep` then goes on from the last one, to the bit,
+    whatever ended the process; it refuses a folder of another run. Without a folder there are none.
+    """
 
     folder: Path | None = None
     often: Often = Often()
     stop: Stop = field(default_factory=Stop)
     announce: Callable[[], None] = lambda: None  # called before anything is written
+
+    def __post_init__(self) -> None:
+        if self.folder is not None:
+            object.__setattr__(self, "folder", Path(self.folder))  # which may be given as text
+        self.often.check()
 
     def within(self, name: str) -> Checkpoints:
         """Those of a part of the job."""

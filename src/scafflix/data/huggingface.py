@@ -29,7 +29,7 @@ from scafflix.data.columns import class_labels, kind_of_column, numbers_of
 from scafflix.data.federation import Examples, Federation, Labels
 from scafflix.data.loading import naming
 from scafflix.data.origin import Origin
-from scafflix.data.partitioners import Flower, check_partitioner
+from scafflix.data.partitioners import Flower, check_partitioner, names_clients
 from scafflix.data.scaling import map_features
 from scafflix.data.split import Column, parse_split
 from scafflix.data.splits import HELD_OUT, Whole, joined, numbered_rows, row_numbers, shared
@@ -140,11 +140,18 @@ def federation_of(
     column = rule.name if isinstance(rule, Column) else None
     for name in (*options.drop, *options.categorical, *([] if column is None else [column])):
         table.check_column(name)
-    used = {column, _goes_by(partitioner, rule), *options.drop}  # for something else
+    by = _goes_by(partitioner, rule)
+    used = {column, by, *options.drop}  # for something else
     label = _label(table, options.label, used)
+    if label is None and not names_clients(rule if partitioner is None else partitioner):
+        label = _label(table, None, used - {by})  # it may go by the label
     kept = [c for c in table.columns if c not in (label, *used)]
     if label is None and [kind_of_column(table.arrow, name) for name in kept] != ["text"]:
-        find_label(table, None)  # says what is missing
+        found, _ = find_label(table, None)  # or says what is missing
+        raise ScafflixError(
+            f"{table.name}: the column {found!r} says whose row it is or is dropped, and there is "
+            "no other label; choose the label column with label."
+        )
     alone = _alone(table, kept, options)
     if alone is None:
         dropped = tuple(c for c in table.columns if c not in (label, column, *kept))

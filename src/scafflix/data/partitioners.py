@@ -167,6 +167,17 @@ def check_partitioner(partitioner: Any) -> None:
         )
 
 
+def names_clients(partitioner: Any) -> bool:
+    """Whether the column that a partitioner, or one in words, goes by says whose row it is.
+
+    >>> names_clients(Flower("natural_id", {})), names_clients(Flower("dirichlet", {}))
+    (True, False)
+    """
+    named = isinstance(partitioner, Flower)
+    name = partitioner.name if named else type(partitioner).__name__
+    return "naturalid" in _short(name)
+
+
 def _known() -> dict[str, type[Any]]:
     """The library's partitioners of rows, by their short names."""
     module = library("flwr_datasets.partitioner", "huggingface")

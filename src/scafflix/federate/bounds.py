@@ -13,6 +13,7 @@ from scafflix import algorithm
 from scafflix.core.errors import ScafflixError
 from scafflix.core.vector import Vector
 from scafflix.federate.messages import Fault, Introduction, fault_of
+from scafflix.federate.sameness import compute_alike
 from scafflix.methods.method import Client, Method
 from scafflix.personalization.rules.choosing import COMMON, RULES
 
@@ -53,6 +54,9 @@ def problem_with_change(one: Introduction, began: Introduction) -> Fault | None:
         if not same:
             reason = f"its {name} is {mine}; at the start of the run it was {first}."
             return Fault("changed", reason)
+    if not compute_alike(one.computes, began.computes):
+        reason = "its module computes something else than at the start of the run."
+        return Fault("changed", reason)
     return None
 
 

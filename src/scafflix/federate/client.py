@@ -46,6 +46,7 @@ from scafflix.federate.messages import (
     refusal_of,
 )
 from scafflix.federate.naming import names_of
+from scafflix.federate.sameness import computes_of
 from scafflix.federate.secure import numbers
 from scafflix.federate.secure.fixed import DOUBLE, FixedPoint
 from scafflix.federate.secure.masks import Occasion
@@ -114,6 +115,7 @@ class ClientCore(ClientStanding):
             start=start.tree if message.start else (),
             names=names_of(self.learner, start),
             rule=self.rule,
+            computes=computes_of(self.learner),
         )
 
     def _train(self, message: Train) -> Upload | Keys:

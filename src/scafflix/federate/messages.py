@@ -64,6 +64,7 @@ class Introduction(NamedTuple):
     start: Arrays  # the starting point, empty unless asked for
     names: str = ""  # of a model's arrays, as `naming.names_of` writes them
     rule: str = ""  # by which it chooses alpha_i at the end; empty where alpha is given
+    computes: str = ""  # what its module makes of made-up examples, as `sameness` writes it
 
 
 class Train(NamedTuple):

@@ -34,6 +34,9 @@ class OfModule(Protocol):
     def about(self) -> dict[str, Any]:
         """What a record holds of the module besides arrays."""
 
+    def computes(self) -> str:
+        """What the module makes of made-up examples, as `sameness` compares it."""
+
 
 def named(learner: object, point: Vector) -> dict[str, NDArray[Any]]:
     """A model as it is saved."""

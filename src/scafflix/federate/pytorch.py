@@ -184,6 +184,11 @@ class TorchLearner:
 
         return about(self.own, self.federation.train.features)
 
+    def computes(self) -> str:
+        from scafflix.problems.restoring import tried
+
+        return tried(self.own, self.federation.train.features.shape[1:])
+
     def optimum(self) -> Vector:
         """By stochastic gradients from the common start, as for the simulator's networks."""
         return self._descended(self._start, (self.recipe.seed, int(Stream.OPTIMA)))

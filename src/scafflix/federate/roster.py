@@ -13,6 +13,7 @@ from scafflix.core.durable import Arrays, Hook
 from scafflix.core.errors import ScafflixError
 from scafflix.federate.bounds import problem_with_introduction
 from scafflix.federate.messages import Introduction
+from scafflix.federate.sameness import compute_alike
 
 
 class Roster(NamedTuple):
@@ -72,6 +73,12 @@ def new_roster(introductions: Sequence[Introduction]) -> Roster:
                 f"Client {one.client} has a model with the layout {one.layout}, but client "
                 f"{introductions[0].client} has {introductions[0].layout}; the layouts must be "
                 "the same, so use one model on all nodes."
+            )
+        if not compute_alike(one.computes, introductions[0].computes):
+            raise ScafflixError(
+                f"The module of client {one.client} computes something else than that of client "
+                f"{introductions[0].client} with the same arrays; its code, or what is frozen in "
+                "it, differs, so give all nodes the same file and the same base."
             )
     by_rule = {one.rule: one.client for one in introductions if one.rule}
     if len(by_rule) > 1:

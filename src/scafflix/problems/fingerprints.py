@@ -16,6 +16,7 @@ from scafflix.models.linear import LinearModel
 from scafflix.models.network import Network, mean_loss, tallies
 
 Example = tuple[Any, Any, Any]  # parameters, an input and its label
+SAME = 1e-3  # of the size of a module's outputs: more is another module, less is rounding
 
 
 def loss(model: LinearModel | Network, network: Network, example: Example) -> str:
@@ -34,6 +35,11 @@ def start(network: Network) -> str:
     """Where parameters begin."""
     key = jax.eval_shape(lambda: jax.random.key(0))  # any: what is done with it counts
     return digest_of(*_program(network.init, key))
+
+
+def answers_alike(now: Sequence[float], then: Sequence[float]) -> bool:
+    """Whether the size of a module's outputs, and some sums of them, are what they were."""
+    return len(now) == len(then) and np.allclose(now, then, rtol=0, atol=SAME * abs(then[0]))
 
 
 def data(

@@ -49,6 +49,7 @@ class Module:
             (name, p) for name, p in self.module.named_parameters() if p.requires_grad
         )
         self._leaves = list(self.trained.values())
+        self._formats = [_memory_format(p) for p in self._leaves]
         norms = [one for one in self.module.modules() if isinstance(one, _NormBase)]
         frozen = [one for one in norms if one.weight is not None and not one.weight.requires_grad]
         self._fixed = frozen  # with their weights, a frozen norm keeps its statistics
@@ -90,9 +91,10 @@ class Module:
         return OrderedDict(zip(self.trained, made, strict=True))
 
     def put(self, tree: Tree) -> None:
-        """Take these tensors for parameters, as they are."""
-        for parameter, leaf in zip(self._leaves, tree.values(), strict=True):
-            parameter.data = leaf
+        """Take these tensors for parameters, as they are, unless the module has its weights in
+        another order in memory: it would convert them in every convolution."""
+        for parameter, leaf, form in zip(self._leaves, tree.values(), self._formats, strict=True):
+            parameter.data = leaf.contiguous(memory_format=form)
 
     def slope(
         self, tree: Tree, inputs: Tensor, labels: Tensor, l2: float, seed: Seed
@@ -109,7 +111,7 @@ class Module:
                 "compute it with PyTorch from the module's outputs, without detach() or no_grad()."
             )
         found = torch.autograd.grad(value, self._leaves, allow_unused=True, materialize_grads=True)
-        g = [leaf.to_dense() if leaf.is_sparse else leaf for leaf in found]
+        g = [leaf.to_dense() if leaf.is_sparse else leaf.contiguous() for leaf in found]
         if l2:
             g = [leaf + l2 * point for leaf, point in zip(g, tree.values(), strict=True)]
         return value.detach(), OrderedDict(zip(self.trained, g, strict=True))
@@ -295,6 +297,11 @@ class Module:
             for norm in self._fixed:
                 norm.eval()
             self._mode = training
+
+
+def _memory_format(parameter: Tensor) -> torch.memory_format:
+    forms = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
+    return next((one for one in forms if parameter.is_contiguous(memory_format=one)), forms[0])
 
 
 def _length(those: Sequence[Tensor]) -> Tensor:

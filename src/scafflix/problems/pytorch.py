@@ -36,6 +36,7 @@ from scafflix.problems.restoring import about, check_same
 
 A_FEW = 4  # examples by which a module is tried
 SMALL = 2**17  # parameters of a module for which one thread is quicker than several
+LARGE = 2**20  # of one whose steps use all threads better than clients side by side do
 One = TypeVar("One")
 Made = TypeVar("Made")
 
@@ -74,10 +75,11 @@ class TorchFunctions:
     """What rounds, evaluations and searches ask of a module on a federation.
 
     On processors as many modules as PyTorch has threads take clients side by side, each with one
-    thread: no step waits for another's. A module that draws random numbers is alone, since
-    PyTorch has one generator for all threads, and takes all threads for each client, or one if it
-    is small: its threads would wait for each other longer than they compute. One on a CUDA device
-    is alone too.
+    thread: no step waits for another's. A large module is alone and takes all threads for each
+    client: side by side, its clients would push each other out of the caches. One that draws random
+    numbers is alone too, since PyTorch has one generator for all threads, with one thread if it is
+    small: its threads would wait for each other longer than they compute. So is one on a CUDA
+    device.
     """
 
     def __init__(
@@ -236,13 +238,11 @@ class TorchFunctions:
     @cached_property
     def _pool(self) -> ThreadPoolExecutor | None:
         """A thread for each worker, that leaves the number of threads of all others as it was."""
-        threads = workers = torch.get_num_threads()
-        if self._first.draws:
-            workers = 1
-            if sum(p.numel() for p in self._first.trained.values()) > SMALL:
-                return None
-        if threads == 1 or self.device.type != "cpu":
+        threads, draws = torch.get_num_threads(), self._first.draws
+        size = sum(p.numel() for p in self._first.module.parameters())
+        if threads == 1 or self.device.type != "cpu" or size > (SMALL if draws else LARGE):
             return None
+        workers = 1 if draws else threads
         pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
         together = threading.Barrier(workers)
         list(pool.map(lambda _: together.wait(), range(workers)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,10 +14,10 @@ from numpy.typing import NDArray
 from scafflix.core.errors import ScafflixError
 from scafflix.core.tensors import as_tensor
 from scafflix.models.pytorch import TorchNetwork
+from scafflix.problems.fingerprints import answers_alike
 from scafflix.problems.modules import Module, Tree
 
 TRIED, SUMS = 2, 8  # examples by which a module is known again, and numbers kept of its outputs
-SAME = 1e-3  # of the size of the outputs: more is another module, less is rounding
 
 
 def about(module: Module, features: Any) -> dict[str, Any]:
@@ -32,6 +33,14 @@ def about(module: Module, features: Any) -> dict[str, Any]:
         "inputs": inputs,
         "outputs": _outputs(module, inputs),
     }
+
+
+def tried(module: Module, shape: Sequence[int]) -> str:
+    """What two nodes compare of their modules, as JSON: the shape of an example, and what is made
+    of made-up ones, which are the same whatever the nodes' own are; empty if it cannot be tried."""
+    inputs = {"shape": list(shape), "type": "float32", "least": 0.0, "most": 1.0}
+    made = _outputs(module, inputs)
+    return "" if made is None else json.dumps([list(shape), made])
 
 
 def made_up_inputs(inputs: Mapping[str, Any], rows: int) -> NDArray[Any]:
@@ -104,7 +113,7 @@ def check_same(module: Module, known: Mapping[str, Any]) -> None:
     then, now = known["outputs"], _outputs(module, known["inputs"])
     if then is None:
         return
-    if now is None or not np.allclose(now, then, rtol=0, atol=SAME * then[0]):
+    if now is None or not answers_alike(now, then):
         raise ScafflixError(
             f"{module.network.name} is not what it was when the run was made: it answers otherwise "
             "with the same arrays, because its code or what is frozen in it has changed; bring "

@@ -141,7 +141,7 @@ def sweep(
     check_part(part)
     check_store(store)
     check_keep(keep, problem)
-    instance("checkpoints", checkpoints, Checkpoints, "a checkpoint.Checkpoints")
+    instance("checkpoints", checkpoints, Checkpoints, "an sx.Checkpoints")
     for member in runs:
         check_method(problem, member.person, member.method)
     names = names_of(problem.template)
