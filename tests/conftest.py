@@ -38,6 +38,8 @@ LONG = (
     "federate/test_killed_commands.py",
     "federate/test_doors.py",
     "federate/test_hostile_node.py",
+    "federate/test_lost_answers.py",
+    "federate/test_refusing_nodes.py",
     "federate/test_flower.py",
     "federate/test_faults.py",
     "trust/test_kills.py",
