@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scafflix.models import is_network
 from scafflix.record import Record
 from scafflix.report.accuracy import with_fate
 from scafflix.report.table import Table
@@ -36,7 +35,7 @@ def _followed(line: Line) -> bool:
     """Whether the run's curve is of the models that the line is about."""
     shared = line.kind == "global"
     return all(
-        is_network(record.config["model"])
+        f"{record.config['part']}_{line.kind}" in record.metrics
         and record.summary["metric"] == "accuracy"
         and (shared or (line.kind == "personal" and not record.summary["tuned"]))
         for record in line.records
