@@ -13,7 +13,8 @@ import pytest
 import miniature
 import scafflix as sx
 import torch_networks
-from scafflix.core.errors import ScafflixError
+from scafflix.core.checkpoint import Checkpoints, Stop
+from scafflix.core.errors import ScafflixError, StopError
 from scafflix.personalization import lengths, optima
 from scafflix.personalization.lengths import LEAST, MOST, choose_length, triers
 from scafflix.personalization.optima import LocalOptima, local_optima
@@ -196,6 +197,21 @@ def test_a_stopped_search_does_not_choose_the_length_again(
     assert resumed.length == whole.length
     one, other = (made.x_star.read(np.arange(problem.n)) for made in (resumed, whole))
     jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_a_signal_stops_the_choice_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stop = Stop()
+
+    def asked(done: int, _: int, what: str) -> None:
+        if "trying 40 steps" in what:
+            stop.signal = 15
+
+    place = Checkpoints(tmp_path / "work", stop=stop)
+    with pytest.raises(StopError):
+        local_optima(SMALL, SMALL.start(0), SLOW, asked, place)
+    stopped = found(SMALL, SLOW)
+    monkeypatch.setenv("SCAFFLIX_CACHE", str(tmp_path / "other"))
+    assert stopped.length == found(SMALL, SLOW).length
 
 
 def test_what_was_chosen_is_found_again_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:

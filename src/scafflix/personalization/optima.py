@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -136,7 +136,9 @@ def _find_all(
             stepsize, rates = _choose_stepsize(problem, start, recipe, report)
         facts: Facts = {"stepsize": stepsize, "rates": rates}
         if recipe.steps is None:
-            length = length or _choose_length(problem, start, recipe, stepsize, store, report)
+            length = length or _choose_length(
+                problem, start, recipe, stepsize, store, report, trail.pause
+            )
             recipe, facts = replace(recipe, steps=length.steps), facts | {"length": length}
         while len(steps) < problem.n:
             report(len(steps), problem.n, "local optima")
@@ -173,10 +175,16 @@ def _choose_stepsize(
 
 
 def _choose_length(
-    problem: Problem, start: Params, recipe: Recipe, rate: float, store: Store, report: Progress
+    problem: Problem,
+    start: Params,
+    recipe: Recipe,
+    rate: float,
+    store: Store,
+    report: Progress,
+    pause: Callable[[], None],
 ) -> Length:
     """For how many steps to tune. The points on the way are in the store, at the places of the
-    clients that try."""
+    clients that try; who is stopped here begins to try again."""
     clients, at_once, made = triers(problem.n, recipe.seed), AT_ONCE * problem.mesh.size, 0
     store.write(clients, _copies(start, clients))
 
@@ -188,6 +196,7 @@ def _choose_length(
             some = clients[first : first + at_once]
             found = find(problem, store.read(some), asked, rate, some, at_once, made)
             store.write(some, found.x)
+            pause()
         made = asked.looks
         return validation.evidence(problem, store, start, clients)
 

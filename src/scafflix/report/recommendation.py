@@ -24,7 +24,9 @@ class Words(NamedTuple):
 ALONE = Words("taking part", "alone", "each alone", "alone")
 TUNED = Words("mixing", "fine-tuning", "fine-tuning", "with fine-tuning")
 # whose own models are the shared one, tuned: what all of it is worth shows against that one
-SHARED = Words("tuning and mixing", "one model for all", "one model for all", "with that model")
+SHARED = Words(
+    "tuning and mixing", "one model for all", "one model for all", "with one model for all"
+)
 NAMED = 5  # clients that a sentence names; more are counted
 NOBODY_ALONE = (
     "For whom taking part pays is not known: no client has a model of its own to compare with, "
