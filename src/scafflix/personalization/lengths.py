@@ -22,7 +22,7 @@ from scafflix.personalization.rules.contract import Evidence
 
 LEAST, MOST = 20, 640  # steps
 SAMPLE = 30  # clients that try, at most
-WORTH = 1e-4  # of the loss, that twice the steps must save
+WORTH = 2e-3  # of the loss: less is not worth twice the computing
 
 
 class Length(NamedTuple):
@@ -78,7 +78,7 @@ def _best_mixture(evidence: Evidence) -> _Mixture:
 
 def _clearly_less(before: _Mixture, after: _Mixture) -> bool:
     """Whether the mean falls by more than its standard error between clients: what is less, or
-    gained by one of them alone, may be chance. A share of the loss would be no good measure: from
+    gained by one of them alone, may be chance. The share of the loss that it must be is small: from
     a poor start, or at a small rate, the first steps save little, and each doubling twice as much
     as the one before."""
     saved, w = before.each - after.each, before.weight / before.weight.sum()
