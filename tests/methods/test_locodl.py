@@ -105,7 +105,7 @@ def test_the_simulator_follows_the_papers_lines(
     record = sx.run(case.problem, case.person, method, rounds=ROUNDS, seed=seed, cohort=cohort)
     c, gradients = constants_of(method, ALPHA), [f.gradient for f in case.mixed(ALPHA)]
     now = first(c, np.ones(DIM))
-    for K, who, key, _ in schedule(method, clients_of(case, method), seed, ROUNDS, cohort):
+    for K, who, key, *_ in schedule(method, clients_of(case, method), seed, ROUNDS, cohort):
         order = sorted(who)
         for _ in range(K):
             now = step(gradients, c, now, who)

@@ -80,7 +80,7 @@ def by_the_lines(
     gamma = float(method.gamma[0] / ALPHA[0] ** 2)
     chi = N * (s - 1) / (s * (N - 1))
     x, h = np.ones(DIM), np.zeros((N, DIM))
-    for K, cohort, key, _ in rounds:
+    for K, cohort, key, *_ in rounds:
         mask = drawn_mask(key, len(cohort), s, DIM)
         reached = {}
         for i in cohort:

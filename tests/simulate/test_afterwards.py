@@ -179,7 +179,7 @@ def test_by_default_a_network_mixes_afterwards_where_alpha_is_not_given() -> Non
     assert resolve(build(RunConfig, {**asked, "alpha": 0.3})).optima_steps == 200
     assert resolve(build(RunConfig, asked)).optima_steps is None
     assert resolve(build(RunConfig, {**asked, "optima_steps": 20})).optima_steps == 20
-    assert resolve(build(RunConfig, {**asked, "method": "ditto"})).optima == "common"
+    assert resolve(build(RunConfig, {**asked, "method": "ditto"})).optima == "none"
     assert sx.personalize(PROBLEM, "auto", recipe=RECIPE).after is not None
 
 

@@ -42,12 +42,13 @@ random = np.random.default_rng(0)
 fed = sx.data.from_arrays(random.normal(size=(48, 3)), np.arange(48) % 2, 4, test=0.25)
 problem = sx.Problem(fed, sx.models.from_torch(net))
 person = sx.personalize(problem, 1.0, optima=False)
-method = sx.scafflix(sx.plan(problem, person, stepsize=0.1), p=0.5)
+gradient = sx.gradients.gradient(3)
+method = sx.scafflix(sx.plan(problem, person, gradient=gradient, stepsize=0.1), p=0.5)
 folder = sys.argv[1] + "/checkpoints" if len(sys.argv) > 3 else None
 kept = sx.Checkpoints(folder, sx.Often(rounds=2))
 asked = dict(rounds=8, cohort=2, every=8, checkpoints=kept, on_round=kill)
 record = sx.run(problem, person, method, **asked)
-np.savez(sys.argv[1] + "/model.npz", **record.global_model)
+np.savez(sys.argv[1] + "/model.npz", **record.model(None, "global"))
 """
 
 

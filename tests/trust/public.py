@@ -198,6 +198,14 @@ def calls() -> dict[str, Call]:
             recipe,
             of_person,
         ),
+        "Checkpoints": Call(
+            sx.Checkpoints, {"folder": "kept", "often": sx.Often(rounds=2)}, anything
+        ),
+        "Often": Call(
+            lambda **given: sx.Checkpoints("kept", sx.Often(**given)),
+            {"rounds": 2, "minutes": 1.0},
+            anything,
+        ),
         "Start": Call(
             lambda **given: sx.personalize(networks, 1.0, optima=False, start=sx.Start(**given)),
             start,

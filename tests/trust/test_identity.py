@@ -44,7 +44,7 @@ OTHER: dict[str, Any] = {
     "alphas": (0.7,), "seeds": 2, "target": 0.5, "stepsizes": (0.7,),
     "categorical": ("a",), "drop": ("b",), "missing": "refuse", "missing_as": ("9",),
     "unknown": "refuse", "privacy": "client", "clip": 1.0, "noise_multiplier": 2.0,
-    "budget": 3.0, "delta": 0.5, "transport": "float32",
+    "budget": 3.0, "delta": 0.5, "transport": "float32", "noise_at": "server",
 }  # fmt: skip
 KINDS = {"run": RunConfig, "compare": CompareConfig, "tune": TuneConfig}
 KEYS = [(command, one.name) for command, kind in KINDS.items() for one in fields(kind)]

@@ -71,7 +71,7 @@ OTHER: dict[str, Any] = {
     "keep": "global", "method": "fedavg", "alpha": 0.25, "stepsize": 0.01, "seed": 1,
     "categorical": ("a",), "drop": ("b",), "missing": "refuse", "missing_as": ("9",),
     "unknown": "refuse", "privacy": "client", "clip": 0.5, "noise_multiplier": 20.0,
-    "transport": "bfloat16", "budget": 5.0, "delta": 1e-2,
+    "transport": "bfloat16", "budget": 5.0, "delta": 1e-2, "noise_at": "server",
 }  # fmt: skip
 NONSENSE: dict[type, Any] = {str: "banana", int: -3, float: -3.0, bool: True}
 HARMLESS = {
@@ -119,7 +119,7 @@ def test_the_keys_of_the_issue_are_among_them() -> None:
     unread = {kind: {name for other, name in UNREAD if other == kind} for kind in KINDS}
     of_networks = {"individual", "optima", "optima_stepsize", "optima_batch", "optima_steps"}
     of_networks |= {"warmup", "warmup_stepsize", "model_seed", "own"}
-    of_private = {"clip", "noise_multiplier", "budget", "delta"}
+    of_private = {"clip", "noise_multiplier", "noise_at", "budget", "delta"}
     assert unread["linear"] == {*of_networks, *of_private, "every", "store"}
     assert unread["private"] == {*of_networks, "every", "store"}
     assert unread["sampled"] == of_networks | of_private
@@ -287,7 +287,7 @@ def test_reduced_changes_a_run_with_minibatches(kind: str) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), READ)
 def test_a_key_that_is_not_refused_changes_the_record(kind: str, name: str) -> None:
-    method = {"method": "fedper"} if name == "own" else {}
+    method = {"own": {"method": "fedper"}, "noise_at": {"method": "fedavg"}}.get(name, {})
     case = f"{kind} {method}"
     if case not in RECORDS:
         RECORDS[case] = measured(runner(kind).run(config(kind, **method)))

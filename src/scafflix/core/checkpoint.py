@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from scafflix.core import durable
+from scafflix.core.arguments import instance, path_of, real_number, whole_number
 from scafflix.core.digest import difference
 from scafflix.core.durable import Arrays, DamagedError, Facts
 from scafflix.core.errors import ScafflixError, ScafflixWarning, StopError
@@ -38,10 +39,9 @@ class Often(NamedTuple):
 
     def check(self) -> None:
         """Refuse a schedule that makes no sense."""
-        if self.rounds is not None and self.rounds < 1:
-            raise ScafflixError(f"checkpoint-rounds is {self.rounds}; it must be at least 1.")
-        if not self.minutes > 0:
-            raise ScafflixError(f"checkpoint-minutes is {self.minutes}; it must be above 0.")
+        if self.rounds is not None:
+            whole_number("checkpoint-rounds", self.rounds, least=1)
+        real_number("checkpoint-minutes", self.minutes, above=True)
 
 
 @dataclass
@@ -67,8 +67,8 @@ class Checkpoints:
 
     def __post_init__(self) -> None:
         if self.folder is not None:
-            object.__setattr__(self, "folder", Path(self.folder))  # which may be given as text
-        self.often.check()
+            object.__setattr__(self, "folder", path_of("folder", self.folder))
+        instance("often", self.often, Often, "an sx.Often").check()
 
     def within(self, name: str) -> Checkpoints:
         """Those of a part of the job."""
