@@ -76,10 +76,9 @@ class TorchFunctions:
 
     On processors as many modules as PyTorch has threads take clients side by side, each with one
     thread: no step waits for another's. A large module is alone and takes all threads for each
-    client: side by side, its clients would push each other out of the caches. One that draws random
-    numbers is alone too, since PyTorch has one generator for all threads, with one thread if it is
-    small: its threads would wait for each other longer than they compute. So is one on a CUDA
-    device.
+    client, whose steps are long enough to share out. One that draws random numbers is alone too,
+    since PyTorch has one generator for all threads, with one thread if it is small: its threads
+    would wait for each other longer than they compute. So is one on a CUDA device.
     """
 
     def __init__(
