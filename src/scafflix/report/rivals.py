@@ -135,7 +135,7 @@ def figure(panels: Sequence[Panel]) -> Picture:
         axes.axvline(float(dashed), color="0.6", lw=1, ls="--")
         axes.set_yticks(range(len(panel.lines)), [line.label for line in reversed(panel.lines)])
         axes.set_title(panel.title)
-        axes.set_xlabel(f"mean test loss over clients (dashed: {base.label})")
+        axes.set_xlabel(f"mean test loss over clients\n(dashed: {base.label})")
         axes.locator_params(axis="x", nbins=5)
         axes.grid(visible=True, axis="x", alpha=0.3)
     return made
