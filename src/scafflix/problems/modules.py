@@ -49,7 +49,7 @@ class Module:
             (name, p) for name, p in self.module.named_parameters() if p.requires_grad
         )
         self._leaves = list(self.trained.values())
-        self._formats = [_memory_format(p) for p in self._leaves]
+        self._strides = [torch.empty_like(p).stride() for p in self._leaves]
         norms = [one for one in self.module.modules() if isinstance(one, _NormBase)]
         frozen = [one for one in norms if one.weight is not None and not one.weight.requires_grad]
         self._fixed = frozen  # with their weights, a frozen norm keeps its statistics
@@ -93,8 +93,8 @@ class Module:
     def put(self, tree: Tree) -> None:
         """Take these tensors for parameters, as they are, unless the module has its weights in
         another order in memory: it would convert them in every convolution."""
-        for parameter, leaf, form in zip(self._leaves, tree.values(), self._formats, strict=True):
-            parameter.data = leaf.contiguous(memory_format=form)
+        for parameter, leaf, stride in zip(self._leaves, tree.values(), self._strides, strict=True):
+            parameter.data = leaf if leaf.stride() == stride else _in_order(leaf, stride)
 
     def slope(
         self, tree: Tree, inputs: Tensor, labels: Tensor, l2: float, seed: Seed
@@ -299,9 +299,10 @@ class Module:
             self._mode = training
 
 
-def _memory_format(parameter: Tensor) -> torch.memory_format:
-    forms = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
-    return next((one for one in forms if parameter.is_contiguous(memory_format=one)), forms[0])
+def _in_order(leaf: Tensor, stride: tuple[int, ...]) -> Tensor:
+    """A copy in another order in memory. Of weights with one input channel the strides alone tell
+    PyTorch whether a convolution goes by channels_last."""
+    return leaf.new_empty_strided(leaf.shape, stride).copy_(leaf)
 
 
 def _length(those: Sequence[Tensor]) -> Tensor:

@@ -6,6 +6,7 @@ compressor, it computes on NumPy arrays, as in a federation.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
@@ -89,6 +90,7 @@ class InTorch:
         )
         self.state, self.point = Layout.of(state), Layout.of(problem.template)
         self.size = batch_of(method.gradient)
+        self.rooms: deque[NDArray[Any]] = deque()
         # what draws random numbers does it on NumPy arrays
         self.by_numbers = method.compressor is not None or method.draws
         # a step is evaluated once: the next asks for it more than once
@@ -137,8 +139,7 @@ class InTorch:
             noisy = algorithm.blurred(method, server_key, in_vectors(mean), unit)
             mean = as_points(noisy, self.device)
         following, after = evaluated(algorithm.communicate(method, server, steps, mean, share))
-        kept = np.empty((self.cohort, states.shape[1]), states.dtype)
-        kept[:, self.state.size :] = states[:, self.state.size :]
+        kept = self._room(states)
 
         def commit(_: Module, k: int) -> None:  # line 13
             one = those[k]
@@ -156,6 +157,14 @@ class InTorch:
             each(commit, range(self.cohort))
         finite = all(bool(torch.isfinite(leaf.sum())) for leaf in jax.tree.leaves(mean))
         return Played(following, kept, np.array([one.loss for one in those]), finite)
+
+    def _room(self, states: NDArray[Any]) -> NDArray[Any]:
+        """For what clients remember: two arrays, used alternately, since the last may still be on
+        its way to the store. New memory in every round would cost more than what is written."""
+        if len(self.rooms) < 2:
+            self.rooms.append(np.zeros_like(states))
+        self.rooms.rotate()
+        return self.rooms[0]
 
     def _client(
         self, cohort: Cohort, k: int, x_star: NDArray[Any] | None, key: jax.Array
