@@ -147,6 +147,29 @@ def test_going_on_is_the_same_as_starting_over(kind: str) -> None:
         assert length.losses[str(steps)] == pytest.approx(pooled.min(), rel=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["jax", "torch"])
+def test_who_tried_the_chosen_number_last_does_not_begin_again(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, find, calls = SMALL if kind == "jax" else module(), optima.find, 0
+    fixed = found(problem, replace(SLOW, steps=40))
+    monkeypatch.setattr(lengths, "MOST", 40)
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return find(*arguments)
+
+    monkeypatch.setattr(optima, "find", counted)
+    chosen = found(problem, SLOW)
+    assert chosen.length is not None
+    assert chosen.length.steps == 40
+    assert calls == 2 * -(-problem.n // (optima.AT_ONCE * problem.mesh.size))
+    one, other = (made.x_star.read(np.arange(problem.n)) for made in (chosen, fixed))
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+    assert (chosen.quality["local_steps"] == 40).all()
+
+
 def test_some_clients_try_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lengths, "SAMPLE", 3)
     tried: list[list[int]] = []

@@ -31,6 +31,11 @@ class Length(NamedTuple):
     steps: int
     losses: Mapping[str, float]
 
+    @property
+    def tried_last(self) -> bool:
+        """Whether those who tried ended with as many steps as were chosen."""
+        return str(self.steps) == list(self.losses)[-1]
+
 
 def triers(clients: int, seed: int) -> NDArray[np.int64]:
     """Who tries."""

@@ -128,6 +128,9 @@ def _find_all(
         stepsize, rates, steps = facts["stepsize"], facts["rates"], arrays[0].tolist()
         length = Length(*facts["length"]) if "length" in facts else None
 
+    def save() -> None:
+        trail.save(len(steps), facts, (np.array(steps), store.snapshot()[: len(steps)]))
+
     if not trail.last(take):
         store = Store(problem.template, problem.n, folder / POINTS, fresh=True)
     at_once = AT_ONCE * problem.mesh.size
@@ -140,14 +143,16 @@ def _find_all(
                 problem, start, recipe, stepsize, store, report, trail.pause
             )
             recipe, facts = replace(recipe, steps=length.steps), facts | {"length": length}
+            if length.tried_last and len(triers(problem.n, recipe.seed)) == problem.n:
+                steps = [length.steps] * problem.n  # everybody is there already
+                save()
         while len(steps) < problem.n:
             report(len(steps), problem.n, "local optima")
             clients = np.arange(len(steps), min(len(steps) + at_once, problem.n))
             found = find(problem, _copies(start, clients), recipe, stepsize, clients, at_once)
             store.write(clients, found.x)
             steps += found.steps.tolist()
-            kept = (np.array(steps), store.snapshot()[: len(steps)])
-            trail.save(len(steps), facts, kept)
+            save()
             trail.pause()
     columns = {"local_steps": np.array(steps), **_quality(problem, start, store)}
     facts |= {"columns": list(columns)}
