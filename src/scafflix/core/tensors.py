@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Sequence
 from typing import Any
 
 import jax
@@ -46,11 +47,22 @@ class Tensors:
 
     @property
     def tree(self) -> Tree:
-        if len(self._terms) > 1 or self._terms[0][0] != 1.0:
-            factors, trees = zip(*self._terms, strict=True)
-            made = jax.tree.map(lambda *leaves: _combined(factors, leaves), *trees)
-            self._terms = ((1.0, made),)
+        self._evaluate()
         return self._terms[0][1]
+
+    def _evaluate(self, free: Container[int] = ()) -> bool:
+        """Whether there was something to do. Tensors that are free, by their id, may be written
+        over."""
+        factors, trees = zip(*self._terms, strict=True)
+        if factors == (1.0,):
+            return False
+
+        def combined(*leaves: torch.Tensor) -> torch.Tensor:
+            first = leaves[factors.index(1.0)] if 1.0 in factors else None
+            return _combined(factors, leaves, first if id(first) in free else None)
+
+        self._terms = ((1.0, jax.tree.map(combined, *trees)),)
+        return True
 
     def tree_flatten(self) -> tuple[tuple[Tree], None]:
         return (self.tree,), None
@@ -66,6 +78,34 @@ class Tensors:
 def evaluated(tree: Tree) -> Tree:
     """A tree in which every sum of tensors is evaluated."""
     return jax.tree.map(lambda leaf: leaf, tree)
+
+
+class InPlace:
+    """Evaluates the points of one step after another, x + ... over x: only where x comes from the
+    step before and no other point of this one is made of it.
+
+    >>> step, g = InPlace(), Tensors({"weight": torch.tensor([2.0])})
+    >>> x = step(Tensors({"weight": torch.tensor([3.0])}) - 0.5 * g)
+    >>> step(x - 0.5 * g).tree["weight"] is x.tree["weight"]
+    True
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[int, torch.Tensor] = {}
+
+    def __call__(self, tree: Tree) -> Tree:
+        points = [one for one in jax.tree.leaves(tree, is_leaf=is_point) if is_point(one)]
+        uses = Counter(id(leaf) for one in points for leaf in _leaves(one))
+        free = {number for number in self._made if uses[number] == 1}
+        self._made = {}
+        for point in points:
+            made = point._evaluate(free)
+            self._made |= {id(leaf): leaf for leaf in jax.tree.leaves(point.tree) if made}
+        return evaluated(tree)
+
+
+def _leaves(point: Tensors) -> list[torch.Tensor]:
+    return [leaf for _, tree in point._terms for leaf in jax.tree.leaves(tree)]
 
 
 def write(tree: Tree, room: Sequence[torch.Tensor]) -> None:

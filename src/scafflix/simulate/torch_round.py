@@ -24,6 +24,7 @@ from scafflix.core.errors import ScafflixError
 from scafflix.core.layout import Layout
 from scafflix.core.streams import Stream
 from scafflix.core.tensors import (
+    InPlace,
     as_points,
     as_tensor,
     evaluated,
@@ -93,9 +94,7 @@ class InTorch:
         self.rooms: deque[NDArray[Any]] = deque()
         # what draws random numbers does it on NumPy arrays
         self.by_numbers = method.compressor is not None or method.draws
-        # a step is evaluated once: the next asks for it more than once
-        stop = None if method.stop is None else _evaluating(method.stop)
-        self.method = replace(method, local_step=_evaluating(method.local_step), stop=stop)
+        self.method = method
 
     def begin(self, x0: Params) -> State:
         return evaluated(self.method.init_server(in_tensors(x0, self.device)))
@@ -126,7 +125,9 @@ class InTorch:
 
             alone = client._replace(turn=None)
             stops = bool(cohort.stops[k])
-            local = algorithm.local_steps(method, alone, state, sent, own, gradient, stops)
+            local = algorithm.local_steps(
+                _evaluating(method), alone, state, sent, own, gradient, stops
+            )
             message, weight = self._upload(client, state, sent, local)
             loss = float(torch.stack(total).mean())
             return Trained(client, state, local, message, weight, loss)
@@ -270,5 +271,12 @@ def _mean(uploads: list[tuple[Message, Number]]) -> Message:
     return evaluated(jax.tree.map(mean, *(one for one, _ in uploads), is_leaf=is_point))
 
 
-def _evaluating(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: evaluated(function(*arguments))
+def _evaluating(method: Method) -> Method:
+    """The steps of one client, each evaluated once: the next asks for it more than once."""
+    step = InPlace()
+
+    def evaluating(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments: step(function(*arguments))
+
+    stop = None if method.stop is None else evaluating(method.stop)
+    return replace(method, local_step=evaluating(method.local_step), stop=stop)
