@@ -10,7 +10,7 @@ import numpy as np
 
 from scafflix.core.arguments import numbers
 from scafflix.core.errors import ScafflixError
-from scafflix.personalization.personalize import read_alpha
+from scafflix.personalization.alphas import read_alpha
 from scafflix.theory import chosen_stepsizes
 
 

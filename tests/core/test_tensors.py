@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import torch
 
-from scafflix.core.tensors import InPlace, Tensors
+torch = pytest.importorskip(
+    "torch",
+    reason="PyTorch (large) is not installed; pip install 'scafflix[torch]'",
+)
+
+from scafflix.core.tensors import InPlace, Tensors  # noqa: E402
 
 
 def point(value: float) -> Tensors:

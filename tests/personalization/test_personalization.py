@@ -10,8 +10,8 @@ import pytest
 import reference
 import scafflix as sx
 from cases import ALPHA, SIZES, Case, problem
+from scafflix.personalization.alphas import read_alpha
 from scafflix.personalization.mixing import mixture
-from scafflix.personalization.personalize import read_alpha
 from scafflix.problems.losses import Losses
 
 N = len(SIZES)
@@ -145,6 +145,6 @@ def test_a_local_optimum_that_is_not_found_names_its_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # nothing short of a gradient that is exactly 0 will do
-    monkeypatch.setattr(import_module("scafflix.personalization.personalize"), "TOLERANCE", 0.0)
+    monkeypatch.setattr(import_module("scafflix.personalization.exact"), "TOLERANCE", 0.0)
     with pytest.raises(sx.ScafflixError, match=r"local optimum of client client-\d was not found"):
         sx.personalize(problem("logistic"), 0.5)

@@ -16,8 +16,9 @@ from scafflix.core.checkpoint import Checkpoints, Often
 from scafflix.core.errors import ScafflixError
 from scafflix.methods.method import Method
 from scafflix.personalization import optima
+from scafflix.personalization.alphas import Alpha
 from scafflix.personalization.optima import local_optima
-from scafflix.personalization.personalize import Alpha, Personalization
+from scafflix.personalization.personalize import Personalization
 from scafflix.personalization.rules.choosing import choose
 from scafflix.record import Record
 from scafflix.report.recommendation import recommendation

@@ -166,7 +166,7 @@ def no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("alphas.txt").write_text("0.5 0.5")
     for module, name in (
         (newton, "minimize"),
-        (sys.modules["scafflix.personalization.personalize"], "_local_optima"),
+        (sys.modules["scafflix.personalization.exact"], "_local_optima"),
         (sys.modules["scafflix.personalization.personalize"], "local_optima"),
         (planning, "curvatures"),
         (sys.modules["scafflix.simulate.run"], "train"),

@@ -239,7 +239,7 @@ def node(
     from scafflix.federate.connection import node_words
     from scafflix.federate.messages import checked_name
     from scafflix.federate.processes import alone, become, environment
-    from scafflix.personalization.personalize import read_alpha, rule_in
+    from scafflix.personalization.alphas import read_alpha, rule_in
 
     fixed = None if alpha is None else float(read_alpha(alpha, 1)[0])
     folder = durable.new_folder(folder.absolute())

@@ -15,8 +15,8 @@ from scafflix.federate.privacy import check_terms_of
 from scafflix.federate.settings import Settings
 from scafflix.methods.transport import FULL
 from scafflix.models import is_network
+from scafflix.personalization.alphas import rule_in
 from scafflix.personalization.lengths import LEAST
-from scafflix.personalization.personalize import rule_in
 from scafflix.personalization.recipe import Recipe
 from scafflix.runs import refusals
 from scafflix.runs.assembly import network_defaults, optima_of, recipe_of

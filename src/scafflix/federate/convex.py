@@ -24,7 +24,7 @@ from scafflix.federate.naming import WHOLE
 from scafflix.gradients import Exact, Gradient, Private
 from scafflix.methods.method import Points
 from scafflix.models.linear import LinearModel, Targets
-from scafflix.personalization.personalize import exact_optima
+from scafflix.personalization.exact import exact_optima
 from scafflix.personalization.rules.choosing import rule_for, weighed
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem

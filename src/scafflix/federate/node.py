@@ -41,7 +41,7 @@ from scafflix.federate.table_client import TableClient
 from scafflix.gradients import Minibatch
 from scafflix.gradients.private import IN_JAX_ALONE
 from scafflix.models import MODELS, NETWORKS, is_network, is_own
-from scafflix.personalization.personalize import read_alpha, rule_in
+from scafflix.personalization.alphas import read_alpha, rule_in
 from scafflix.personalization.rules.words import WORDS
 from scafflix.problems.problem import LINEAR_L2
 from scafflix.runs.assembly import estimate_of

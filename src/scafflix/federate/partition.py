@@ -20,7 +20,7 @@ from scafflix.federate.configuration import DeployConfig, check_sizes
 from scafflix.federate.examples import save_examples
 from scafflix.federate.terms import agree
 from scafflix.models import is_network, is_own
-from scafflix.personalization.personalize import read_alpha, rule_in
+from scafflix.personalization.alphas import read_alpha, rule_in
 from scafflix.runs import refusals
 from scafflix.runs.assembly import load_federation, network_defaults
 

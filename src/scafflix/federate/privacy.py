@@ -25,7 +25,7 @@ from scafflix.methods.disclosure import Chosen, check_examples, points_asked, wh
 from scafflix.methods.method import Client, Local, Method
 from scafflix.methods.private import clipped
 from scafflix.models import is_own
-from scafflix.personalization.personalize import rule_in
+from scafflix.personalization.alphas import rule_in
 from scafflix.personalization.rules.choosing import COMMON
 from scafflix.privacy import (
     Released,

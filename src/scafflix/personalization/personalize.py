@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax import Array
 from numpy.typing import NDArray
 
 from scafflix.core.arguments import choice, flag, instance, numbers, shown, whole_number
 from scafflix.core.checkpoint import NOWHERE, Checkpoints
 from scafflix.core.digest import difference
 from scafflix.core.errors import ScafflixError
-from scafflix.core.precision import in_float64
 from scafflix.core.progress import Progress
 from scafflix.core.store import Store
 from scafflix.core.types import Floats
 from scafflix.data.federation import chosen_clients
 from scafflix.models.network import Params
-from scafflix.personalization import newton
+from scafflix.personalization.alphas import Alpha, check_trained, checked_alpha, read_alpha, rule_in
+from scafflix.personalization.exact import exact_optima
 from scafflix.personalization.lengths import Length
 from scafflix.personalization.mixing import mixture
 from scafflix.personalization.optima import check_validation, local_optima
 from scafflix.personalization.recipe import TUNING, Recipe, checked_recipe
 from scafflix.personalization.rules.choosing import rule_for
-from scafflix.personalization.rules.words import WORDS, asked_rule
-from scafflix.problems.losses import Losses
+from scafflix.personalization.rules.words import WORDS
 from scafflix.problems.problem import Problem, check_problem
-
-TOLERANCE = 1e-10  # on the gradient norm of f_i at its local optimum
-# below it 1 - alpha_i is 1, and alpha_i^2, by which gradients count, vanishes in float32
-LEAST_ALPHA = 1e-16
-Alpha = float | Sequence[float] | Floats | str | Path  # a word is a rule, or the name of a file
 
 
 class Start(NamedTuple):
@@ -274,135 +266,7 @@ def _checked_start(problem: Problem, start: Start) -> Start:
     return Start(start.x, whole_number("start.rounds", start.rounds, least=0), (up, down))
 
 
-def rule_in(alpha: object) -> str | None:
-    """The word of the rule that alpha names, if it does."""
-    asked = asked_rule(alpha)
-    return None if asked is None else asked.rule
-
-
-def check_trained(alpha: object) -> None:
-    """Refuse another alpha to train at where there is nothing to mix with before the end."""
-    asked = asked_rule(alpha)
-    if asked is not None and float(asked.trained) != 1:
-        raise ScafflixError(
-            f"alpha is '{asked.rule}:{asked.trained}', but where local optima come after the "
-            f"rounds these are at alpha = 1; give {asked.rule}."
-        )
-
-
-def checked_alpha(alpha: Alpha, clients: int, optima: bool) -> Floats:
-    """alpha_i of every client; below 1 only where there is something to mix with."""
-    values, rule = read_alpha(alpha, clients), rule_in(alpha)
-    if not optima and rule is not None:
-        raise ScafflixError(f"alpha is {rule!r}, but there are no local optima to mix with.")
-    if not optima and (values < 1).any():
-        raise ScafflixError("alpha is below 1, but there are no local optima to mix with.")
-    return values
-
-
 def check_person(person: object) -> None:
     """Refuse what a user may have put in the place of a personalization."""
     wanted = "a personalization, as sx.personalize(problem, alpha) makes it"
     instance("person", person, Personalization, wanted)
-
-
-@in_float64
-def exact_optima(problem: Problem) -> tuple[Floats, Floats]:
-    """x_i* = argmin f_i for all clients at once, and the gradient norms there."""
-    constants = problem.constants  # says so where an optimum need not exist
-    solution = _local_optima(problem.losses, np.zeros((problem.n, *problem.shape)))
-    norms = np.asarray(solution.gradient_norm)
-    worst = int(np.argmax(norms))
-    if not norms[worst] <= TOLERANCE * max(1.0, float(constants.L[worst])):
-        raise ScafflixError(
-            f"The local optimum of client {problem.federation.clients[worst]} was not found: "
-            f"the gradient norm stays at {norms[worst]:.1e}; scale the features or raise l2."
-        )
-    return np.asarray(solution.x).reshape(problem.n, *problem.shape), norms
-
-
-@partial(jax.jit, compiler_options=newton.QUICK_COMPILATION)
-def _local_optima(losses: Losses, x0: Array) -> newton.Solution:
-    def stacked(x: Array) -> Array:
-        return x.reshape(1, *x0.shape)
-
-    def rows(x: Array) -> Array:
-        return x.reshape(x0.shape[0], -1)
-
-    def evaluate(x: Array) -> tuple[Array, Array]:
-        values, gradients = losses.values_and_gradients(stacked(x))
-        return values[0], rows(gradients)
-
-    return newton.minimize(
-        evaluate,
-        lambda x, v: rows(losses.hessian_products(stacked(x), stacked(v))),
-        rows(x0),
-    )
-
-
-def read_alpha(alpha: Alpha, clients: int | None) -> Floats:
-    """One alpha_i per client; of an unknown number of clients (None), as many as are given. With
-    a rule, the alpha of the training: 1 unless told otherwise.
-
-    >>> read_alpha(0.5, 3).tolist(), read_alpha("auto", 2).tolist()
-    ([0.5, 0.5, 0.5], [1.0, 1.0])
-    """
-    where, asked = "alpha", asked_rule(alpha)
-    if asked is not None:
-        alpha = _number_after(asked.rule, asked.trained)
-    if isinstance(alpha, str | Path):
-        alpha, where = _parse(alpha)
-    values = numbers(where, alpha, finite=False)
-    clients = max(1, values.size) if clients is None else clients
-    if values.ndim == 0:
-        values = np.full(clients, values)
-    if values.shape != (clients,):
-        held = f"{values.size} values" if values.ndim == 1 else f"the shape {values.shape}"
-        raise ScafflixError(
-            f"{where} has {held}, but there are {clients} clients; "
-            "give one number for all or a list of one for each client."
-        )
-    wrong = np.flatnonzero(~((values >= 0) & (values <= 1)))
-    if len(wrong):
-        raise ScafflixError(
-            f"{where} is {values[wrong[0]]:g} for client number {wrong[0] + 1}; "
-            "it must lie between 0 (the client's own optimum) and 1 (the global model)."
-        )
-    tiny = np.flatnonzero((values > 0) & (values < LEAST_ALPHA))
-    if len(tiny):
-        raise ScafflixError(
-            f"{where} is {values[tiny[0]]:g} for client number {tiny[0] + 1}: its square is lost "
-            f"in rounding; give 0 (the client's own optimum) or at least {LEAST_ALPHA:g}."
-        )
-    return values
-
-
-def _number_after(rule: str, trained: str) -> float:
-    try:
-        value = float(trained)
-    except ValueError:
-        value = np.nan
-    if not LEAST_ALPHA <= value <= 1:
-        raise ScafflixError(
-            f"alpha is '{rule}:{trained}'; after the rule give the alpha to train at, above 0 and "
-            "at most 1, or leave it out."
-        )
-    return value
-
-
-def _parse(alpha: str | Path) -> tuple[float | list[float], str]:
-    try:
-        return float(str(alpha)), "alpha"
-    except ValueError:
-        pass
-    try:
-        words = Path(alpha).read_text().replace(",", " ").split()
-    except (OSError, ValueError):  # the latter of a name that no file has, or of no text
-        raise ScafflixError(
-            f"alpha is {str(alpha)!r}; it must be a number between 0 and 1, a rule "
-            f"({', '.join(WORDS)}), or a text file with one number for each client."
-        ) from None
-    try:
-        return [float(word) for word in words], f"alpha from {alpha}"
-    except ValueError:
-        raise ScafflixError(f"{alpha} holds something that is not a number.") from None

@@ -22,8 +22,8 @@ from scafflix.data.origin import resolve
 from scafflix.data.tables import load_as
 from scafflix.models import MODELS
 from scafflix.models.linear import LinearModel, Targets
+from scafflix.personalization.exact import exact_optima
 from scafflix.personalization.mixing import mixture
-from scafflix.personalization.personalize import exact_optima
 from scafflix.personalization.rules import blending, loo
 from scafflix.personalization.rules.choosing import LOO, Choice, choice, weighed
 from scafflix.personalization.rules.contract import Evidence, Told

@@ -19,7 +19,7 @@ from scafflix.methods.private import private
 from scafflix.methods.transport import FULL, transported
 from scafflix.models import LinearModel, Network, TorchNetwork, is_network
 from scafflix.models.naming import check_model, model_by_name
-from scafflix.personalization.personalize import read_alpha, rule_in
+from scafflix.personalization.alphas import read_alpha, rule_in
 from scafflix.personalization.recipe import TUNING, Recipe
 from scafflix.problems.problem import LINEAR_L2, Problem
 from scafflix.runs.config import (

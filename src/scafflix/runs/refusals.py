@@ -26,8 +26,8 @@ from scafflix.methods.private import releasing
 from scafflix.methods.remembering import remembering
 from scafflix.models import MODELS, is_network
 from scafflix.models.naming import array_names, check_model
+from scafflix.personalization.alphas import check_trained, checked_alpha, read_alpha, rule_in
 from scafflix.personalization.optima import check_validation
-from scafflix.personalization.personalize import check_trained, checked_alpha, read_alpha, rule_in
 from scafflix.personalization.recipe import checked_recipe
 from scafflix.privacy.terms import PLACES, UNITS, Limit, checked_release
 from scafflix.problems.constants import Constants

@@ -27,13 +27,8 @@ from scafflix.core.progress import Progress
 from scafflix.core.versions import versions
 from scafflix.methods import METHODS, find, parameters
 from scafflix.models import is_network
-from scafflix.personalization.personalize import (
-    Personalization,
-    Start,
-    personalize,
-    read_alpha,
-    rule_in,
-)
+from scafflix.personalization.alphas import read_alpha, rule_in
+from scafflix.personalization.personalize import Personalization, Start, personalize
 from scafflix.personalization.rules import blending
 from scafflix.personalization.rules.choosing import fits
 from scafflix.privacy import Limit

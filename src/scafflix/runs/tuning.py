@@ -20,7 +20,7 @@ from scafflix.core.errors import DivergenceError, ScafflixError
 from scafflix.core.plugins import source_of
 from scafflix.core.progress import Progress
 from scafflix.core.versions import versions
-from scafflix.personalization.personalize import read_alpha
+from scafflix.personalization.alphas import read_alpha
 from scafflix.record import Record, check_new_folder, file_name
 from scafflix.runs import refusals
 from scafflix.runs.assembly import SHARE, one_run
