@@ -12,8 +12,8 @@ import pytest
 import scafflix as sx
 from cases import ON_LINEAR, ROUNDS, Case
 from cases import case as make_case
+from scafflix.core.folders import new_folder
 from scafflix.methods import METHODS
-from scafflix.record import new_folder
 
 FILES = {"config.toml", "metrics.jsonl", "summary.json", "clients.jsonl", "models.safetensors"}
 METRICS = [

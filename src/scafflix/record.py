@@ -13,13 +13,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import re
-import secrets
-import shutil
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,10 +25,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from scafflix.core import durable, private
+from scafflix.core import private
 from scafflix.core.arguments import choice, flag, instance, path_of, real_number
 from scafflix.core.errors import ScafflixError
 from scafflix.core.extras import library
+from scafflix.core.folders import new_folder
+from scafflix.core.plain import to_json
 from scafflix.core.showing import Shown
 from scafflix.data.preprocessing import Preprocessing, from_dict
 
@@ -287,93 +284,6 @@ def runs_in(folder: str | Path) -> list[Path]:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-
-
-def file_name(words: str) -> str:
-    """Words that may hold a path, as the name of one file or folder.
-
-    >>> file_name("own/timid.py:timid-0.5")
-    'own_timid.py_timid-0.5'
-    """
-    return re.sub(r"[^A-Za-z0-9._=-]+", "_", words)[:100]
-
-
-def check_new_folder(folder: str | Path, *, force: bool = False) -> None:
-    """Refuse a folder that cannot be written or, unless forced, that holds something."""
-    folder = Path(folder)
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if there.is_dir() and not os.access(there, os.W_OK):
-        raise ScafflixError(f"{folder} cannot be written: no permission to write in {there}.")
-    if not there.is_dir() and there != folder.absolute():
-        raise ScafflixError(f"{folder} cannot be written: {there} is a file.")
-    if folder.exists() and not folder.is_dir():
-        raise ScafflixError(f"{folder} is a file; give a folder to write to.")
-    if not force and folder.exists() and any(folder.iterdir()):
-        raise ScafflixError(f"{folder} exists and is not empty; choose another, or use --force.")
-
-
-@contextmanager
-def new_folder(folder: str | Path, *, force: bool = False) -> Iterator[Path]:
-    """A folder aside to write into, put in place when all is written and removed on failure.
-
-    With `force`, files of the same name are replaced and others stay.
-    """
-    folder = Path(folder)
-    check_new_folder(folder, force=force)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
-        partial.mkdir()
-    except OSError as error:
-        raise ScafflixError(f"{folder} cannot be written: {error.strerror}.") from None
-    try:
-        yield partial
-        _flush(partial)
-        if folder.exists() and any(folder.iterdir()):
-            _move_into(partial, folder)
-        else:
-            os.replace(partial, folder)
-        durable.flush_folder(folder.parent)
-    except OSError as error:
-        raise ScafflixError(f"{folder} cannot be written: {error.strerror or error}.") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _flush(folder: Path) -> None:
-    """Wait until everything below is on the disk."""
-    for path in (folder, *folder.rglob("*")):
-        if path.is_dir():
-            durable.flush_folder(path)
-        else:
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-
-
-def _move_into(source: Path, target: Path) -> None:
-    target.mkdir(exist_ok=True)
-    for path in source.iterdir():
-        if path.is_dir():
-            _move_into(path, target / path.name)
-        else:
-            os.replace(path, target / path.name)
-    durable.flush_folder(target)
-
-
-def to_json(value: Any, **options: Any) -> str:
-    """JSON of results, in which NaN and infinity are null."""
-    return json.dumps(_plain(value), allow_nan=False, **options)
-
-
-def _plain(value: Any) -> Any:
-    """JSON's own types; NaN and infinity, which JSON lacks, become null."""
-    if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write_arrays(path: Path, arrays: Columns) -> None:

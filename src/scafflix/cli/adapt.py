@@ -52,7 +52,8 @@ def adapt(
         raise ScafflixError("data is missing; give the newcomers' examples.")
     from scafflix.cli.display import conclusion, in_words, show, wrote
     from scafflix.cli.work import prepare
-    from scafflix.record import Record, check_new_folder, file_name
+    from scafflix.core.folders import check_new_folder, file_name
+    from scafflix.record import Record
     from scafflix.report.table import Table
     from scafflix.runs import adapting
 

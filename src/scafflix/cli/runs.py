@@ -198,7 +198,7 @@ def _begin(
 ) -> None:
     from scafflix.cli import work
     from scafflix.core.checkpoint import Often
-    from scafflix.record import file_name
+    from scafflix.core.folders import file_name
     from scafflix.runs.workfolder import Asked
 
     folder = out if isinstance(out, Path) else Path("runs") / file_name(out)

@@ -12,9 +12,10 @@ from scafflix.cli.display import conclusion, in_words, progress, show, show_fact
 from scafflix.cli.figures import reproduce
 from scafflix.core.compilation import keep_programs
 from scafflix.core.errors import ScafflixError
+from scafflix.core.folders import file_name
 from scafflix.core.machine import use_all_cores
 from scafflix.models import is_network
-from scafflix.record import Record, file_name
+from scafflix.record import Record
 from scafflix.report import latex as latex_tables
 from scafflix.report import tables, worth
 from scafflix.report.curves import alpha_label

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from scafflix.core.checkpoint import NOWHERE, Checkpoints
+from scafflix.core.folders import file_name
 from scafflix.core.progress import Progress, Standing
-from scafflix.record import Record, file_name
+from scafflix.record import Record
 from scafflix.runs.config import CompareConfig, build
 from scafflix.runs.runner import compare, figure_settings, runs_of
 

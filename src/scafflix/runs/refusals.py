@@ -18,6 +18,7 @@ from scafflix.core.checks import (
     check_start,
 )
 from scafflix.core.errors import ScafflixError
+from scafflix.core.folders import check_new_folder
 from scafflix.data import Federation
 from scafflix.gradients import Gradient, Noisy, check_batch
 from scafflix.methods import Method, find, parameters
@@ -31,7 +32,6 @@ from scafflix.personalization.optima import check_validation
 from scafflix.personalization.recipe import checked_recipe
 from scafflix.privacy.terms import PLACES, UNITS, Limit, checked_release
 from scafflix.problems.constants import Constants
-from scafflix.record import check_new_folder
 from scafflix.runs.assembly import (
     alpha_of,
     estimate_of,

@@ -22,6 +22,7 @@ from scafflix.core.cache import cache_folder
 from scafflix.core.checkpoint import NOWHERE, Checkpoints
 from scafflix.core.digest import digest_of
 from scafflix.core.errors import ScafflixError
+from scafflix.core.folders import new_folder
 from scafflix.core.plugins import source_of
 from scafflix.core.progress import Progress
 from scafflix.core.versions import versions
@@ -33,7 +34,7 @@ from scafflix.personalization.rules import blending
 from scafflix.personalization.rules.choosing import fits
 from scafflix.privacy import Limit
 from scafflix.problems.problem import Problem
-from scafflix.record import Record, new_folder
+from scafflix.record import Record
 from scafflix.runs import refusals
 from scafflix.runs.assembly import (
     alpha_of,

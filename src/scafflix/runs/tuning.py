@@ -17,11 +17,12 @@ from scafflix.core import durable
 from scafflix.core.checkpoint import NOWHERE, Checkpoints
 from scafflix.core.digest import digest_of
 from scafflix.core.errors import DivergenceError, ScafflixError
+from scafflix.core.folders import check_new_folder, file_name
 from scafflix.core.plugins import source_of
 from scafflix.core.progress import Progress
 from scafflix.core.versions import versions
 from scafflix.personalization.alphas import read_alpha
-from scafflix.record import Record, check_new_folder, file_name
+from scafflix.record import Record
 from scafflix.runs import refusals
 from scafflix.runs.assembly import SHARE, one_run
 from scafflix.runs.config import Auto, RunConfig, TuneConfig, plain

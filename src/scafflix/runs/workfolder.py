@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from scafflix.core import durable
 from scafflix.core.checkpoint import Checkpoints, Often, Stop, refuse_difference
 from scafflix.core.errors import DivergenceError, ScafflixError, StopError
+from scafflix.core.folders import check_new_folder, new_folder
 from scafflix.core.versions import versions
-from scafflix.record import check_new_folder, new_folder
 
 CHECKPOINT, NOTE = "checkpoint", f"job{durable.SUFFIX}"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
