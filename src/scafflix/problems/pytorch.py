@@ -36,7 +36,7 @@ from scafflix.problems.restoring import about, check_same
 
 A_FEW = 4  # examples by which a module is tried
 SMALL = 2**17  # parameters of a module for which one thread is quicker than several
-LARGE = 2**20  # of one whose steps use all threads better than clients side by side do
+LARGE = 2**23  # of one whose steps use all threads better than clients side by side do
 One = TypeVar("One")
 Made = TypeVar("Made")
 
