@@ -147,8 +147,9 @@ def figure(found: Sequence[Study]) -> Picture:
         axes.axhline(alone, color="0.4", ls="--", lw=1, label="alone" if first else None)
         chosen = [_mean(fates) for fates in study.rounds[CHOSEN].values()]
         room = 1.6 * max(abs(alone - min(chosen)), 0.02 * alone)
-        low = min(_mean(fates) for line in DRAWN for fates in study.rounds[line].values())
-        axes.set_ylim(low - 0.3 * room, max(alone, *chosen) + room)
+        drawn = [_mean(fates) for line in DRAWN for fates in study.rounds[line].values()]
+        top = min(max(alone, *chosen) + room, max(alone, *drawn) + 0.3 * room)
+        axes.set_ylim(min(drawn) - 0.3 * room, top)
         axes.set_xticks(list(study.rounds[CHOSEN]), list(map(str, study.rounds[CHOSEN])))
         axes.minorticks_off()
         axes.set_title(study.title)
@@ -159,5 +160,5 @@ def figure(found: Sequence[Study]) -> Picture:
         axes.set_xlabel("rounds")
     for axes in grid[:, 0]:
         axes.set_ylabel("mean test loss")
-    made.legend(loc="outside lower center", ncols=5, frameon=False)
+    made.legend(loc="outside lower center", ncols=2 * columns - 1, frameon=False)
     return made
