@@ -12,7 +12,7 @@ import pytest
 import scafflix as sx
 from cases import ON_LINEAR, ROUNDS, Case
 from cases import case as make_case
-from scafflix.core.folders import new_folder
+from scafflix.core.folders import whole_folder
 from scafflix.methods import METHODS
 
 FILES = {"config.toml", "metrics.jsonl", "summary.json", "clients.jsonl", "models.safetensors"}
@@ -156,7 +156,7 @@ def test_a_failure_while_writing_leaves_nothing_behind(
 
 def test_a_failure_of_another_kind_leaves_nothing_behind_either(tmp_path: Path) -> None:
     def write() -> None:
-        with new_folder(tmp_path / "run") as partial:
+        with whole_folder(tmp_path / "run") as partial:
             (partial / "half").write_text("half")
             raise KeyboardInterrupt
 

@@ -27,10 +27,10 @@ from safetensors.numpy import load_file, save_file
 
 from scafflix.core import private
 from scafflix.core.arguments import choice, flag, instance, path_of, real_number
+from scafflix.core.as_json import to_json
 from scafflix.core.errors import ScafflixError
 from scafflix.core.extras import library
-from scafflix.core.folders import new_folder
-from scafflix.core.plain import to_json
+from scafflix.core.folders import whole_folder
 from scafflix.core.showing import Shown
 from scafflix.data.preprocessing import Preprocessing, from_dict
 
@@ -220,7 +220,7 @@ class Record(Shown):
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the whole folder or nothing."""
         folder = path_of("folder", folder)
-        with new_folder(folder, force=flag("force", force)) as partial:
+        with whole_folder(folder, force=flag("force", force)) as partial:
             self.write(partial)
         return folder
 

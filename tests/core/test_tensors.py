@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-torch = pytest.importorskip(
+pytest.importorskip(
     "torch",
     reason="PyTorch (large) is not installed; pip install 'scafflix[torch]'",
 )
 
-from scafflix.core.tensors import InPlace, Tensors  # noqa: E402
+import torch
+
+from scafflix.core.tensors import InPlace, Tensors
 
 
 def point(value: float) -> Tensors:

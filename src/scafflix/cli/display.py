@@ -112,7 +112,7 @@ def say(kind: str, colour: str, sentence: str) -> None:
 def conclude() -> None:
     """What a script gets: one JSON object."""
     if MANNER.json:
-        from scafflix.core.plain import to_json
+        from scafflix.core.as_json import to_json
 
         print(to_json(MANNER.said))
 

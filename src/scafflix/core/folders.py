@@ -38,7 +38,7 @@ def check_new_folder(folder: str | Path, *, force: bool = False) -> None:
 
 
 @contextmanager
-def new_folder(folder: str | Path, *, force: bool = False) -> Iterator[Path]:
+def whole_folder(folder: str | Path, *, force: bool = False) -> Iterator[Path]:
     """A folder aside to write into, put in place when all is written and removed on failure.
 
     With `force`, files of the same name are replaced and others stay.

@@ -99,8 +99,8 @@ class InPlace:
         free = {number for number in self._made if uses[number] == 1}
         self._made = {}
         for point in points:
-            made = point._evaluate(free)
-            self._made |= {id(leaf): leaf for leaf in jax.tree.leaves(point.tree) if made}
+            if point._evaluate(free):
+                self._made |= {id(leaf): leaf for leaf in _leaves(point)}
         return evaluated(tree)
 
 

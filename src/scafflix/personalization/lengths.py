@@ -34,7 +34,7 @@ class Length(NamedTuple):
     @property
     def tried_last(self) -> bool:
         """Whether those who tried ended with as many steps as were chosen."""
-        return str(self.steps) == list(self.losses)[-1]
+        return self.steps == max(map(int, self.losses))
 
 
 def triers(clients: int, seed: int) -> NDArray[np.int64]:

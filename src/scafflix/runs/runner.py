@@ -22,7 +22,7 @@ from scafflix.core.cache import cache_folder
 from scafflix.core.checkpoint import NOWHERE, Checkpoints
 from scafflix.core.digest import digest_of
 from scafflix.core.errors import ScafflixError
-from scafflix.core.folders import new_folder
+from scafflix.core.folders import whole_folder
 from scafflix.core.plugins import source_of
 from scafflix.core.progress import Progress
 from scafflix.core.versions import versions
@@ -268,7 +268,7 @@ class Runner:
         folder = cache_folder() / "runs" / name
         if not (folder / "summary.json").exists():
             made = self.at(self.checkpoints.within(name[:12])).run(config, progress)
-            with new_folder(folder, force=True) as aside:
+            with whole_folder(folder, force=True) as aside:
                 made.write(aside)
             self.checkpoints.announce()
         found = Record.load(folder)

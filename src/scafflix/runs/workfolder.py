@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from scafflix.core import durable
 from scafflix.core.checkpoint import Checkpoints, Often, Stop, refuse_difference
 from scafflix.core.errors import DivergenceError, ScafflixError, StopError
-from scafflix.core.folders import check_new_folder, new_folder
+from scafflix.core.folders import check_new_folder, whole_folder
 from scafflix.core.versions import versions
 
 CHECKPOINT, NOTE = "checkpoint", f"job{durable.SUFFIX}"
@@ -65,7 +65,7 @@ class Job:
     @contextmanager
     def output(self) -> Iterator[Path]:
         """A folder aside for what the command makes; put in place, and the job is finished."""
-        with new_folder(self.folder, force=True) as aside:
+        with whole_folder(self.folder, force=True) as aside:
             yield aside
         if self.announced:
             note = self.folder / CHECKPOINT / NOTE

@@ -6,10 +6,10 @@ compressor, it computes on NumPy arrays, as in a federation.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
+from itertools import cycle
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -91,7 +91,10 @@ class InTorch:
         )
         self.state, self.point = Layout.of(state), Layout.of(problem.template)
         self.size = batch_of(method.gradient)
-        self.rooms: deque[NDArray[Any]] = deque()
+        # for what clients remember after a round: while one is written, the other may still be on
+        # its way to the store; new memory would cost more than what is written
+        room = (cohort, self.state.width)
+        self.rooms = cycle([np.zeros(room, np.float32), np.zeros(room, np.float32)])
         # what draws random numbers does it on NumPy arrays
         self.by_numbers = method.compressor is not None or method.draws
         self.method = method
@@ -140,7 +143,7 @@ class InTorch:
             noisy = algorithm.blurred(method, server_key, in_vectors(mean), unit)
             mean = as_points(noisy, self.device)
         following, after = evaluated(algorithm.communicate(method, server, steps, mean, share))
-        kept = self._room(states)
+        kept = next(self.rooms)
 
         def commit(_: Module, k: int) -> None:  # line 13
             one = those[k]
@@ -158,14 +161,6 @@ class InTorch:
             each(commit, range(self.cohort))
         finite = all(bool(torch.isfinite(leaf.sum())) for leaf in jax.tree.leaves(mean))
         return Played(following, kept, np.array([one.loss for one in those]), finite)
-
-    def _room(self, states: NDArray[Any]) -> NDArray[Any]:
-        """For what clients remember: two arrays, used alternately, since the last may still be on
-        its way to the store. New memory in every round would cost more than what is written."""
-        if len(self.rooms) < 2:
-            self.rooms.append(np.zeros_like(states))
-        self.rooms.rotate()
-        return self.rooms[0]
 
     def _client(
         self, cohort: Cohort, k: int, x_star: NDArray[Any] | None, key: jax.Array
