@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scafflix.estimators.regressor import ScafflixRegressor
     from scafflix.methods import METHODS
     from scafflix.methods.apfl import apfl
+    from scafflix.methods.averaging import averaged
     from scafflix.methods.compressed_scaffnew import compressed_scaffnew
     from scafflix.methods.ditto import ditto
     from scafflix.methods.fedavg import fedavg
@@ -79,6 +80,7 @@ else:
                 "i_scaffnew", "l2gd", "locodl", "mr_mtl", "nesterov", "per_fedavg", "pfedme",
                 "s_local_svrg", "scafflix", "scaffnew", "scaffold", "sgd", "tamuna",
             ],
+            "methods.averaging": ["averaged"],
             "methods.private": ["private"],
             "personalization.recipe": ["Recipe"],
             "personalization.personalize": ["Personalization", "Start", "personalize"],
@@ -109,6 +111,7 @@ __all__ = [
     "Start",
     "Stop",
     "apfl",
+    "averaged",
     "compressed_scaffnew",
     "control",
     "data",

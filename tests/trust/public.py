@@ -227,6 +227,11 @@ def calls() -> dict[str, Call]:
             {"size": 2},
             of_plan,
         ),
+        "averaged": Call(
+            sx.averaged,
+            {"method": method, "share": 0.5},
+            lambda made: finite(made.p),
+        ),
         "private": Call(
             sx.private, {"method": method, "clip": 1.0, "noise": 0.5}, lambda made: finite(made.p)
         ),

@@ -37,6 +37,7 @@ OTHER: dict[str, Any] = {
     "data_seed": 1, "model": "linear", "model_seed": 1, "l2": 5.0, "smoothness": "bound",
     "rounds": 51, "p": 0.25, "batch": 3, "noise": 0.5, "reduced": True, "epsilon": 0.5,
     "start": "zeros", "h0": "warm", "strict": True, "pace": "actual", "own": "a/*",
+    "average": 0.2,
     "part": "validation", "cohort": 2, "individual": True, "every": 7,
     "optima": "warm", "optima_stepsize": 0.5, "optima_batch": 9,
     "optima_steps": 9, "warmup": 9, "warmup_stepsize": 0.5, "store": "disk", "keep": "none",

@@ -65,6 +65,7 @@ OTHER: dict[str, Any] = {
     "data_seed": 1, "model": "linear", "l2": 0.5, "smoothness": "bound", "model_seed": 1,
     "rounds": 4, "p": 0.25, "batch": 3, "noise": 0.5, "reduced": True, "epsilon": 0.5,
     "start": "zeros", "h0": "warm", "strict": True, "pace": "actual", "own": "*/bias",
+    "average": 0.2,
     "part": "validation", "cohort": 3, "individual": True, "every": 2, "optima": "warm",
     "optima_stepsize": 0.2,
     "optima_batch": 5, "optima_steps": 20, "warmup": 3, "warmup_stepsize": 0.2, "store": "disk",

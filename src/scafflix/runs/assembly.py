@@ -15,6 +15,7 @@ from scafflix.core.types import Floats
 from scafflix.data import Federation
 from scafflix.gradients import Gradient
 from scafflix.methods import Method, find, parameters
+from scafflix.methods.averaging import averaged
 from scafflix.methods.private import private
 from scafflix.methods.transport import FULL, transported
 from scafflix.models import LinearModel, Network, TorchNetwork, is_network
@@ -164,7 +165,7 @@ def make_method(advice: Plan, config: RunConfig, planned: bool | None = None) ->
         raise ScafflixError(
             f"transport is {config.transport}, which does not go with privacy; leave out one."
         )
-    return transported(made, config.transport)
+    return averaged(transported(made, config.transport), config.average)
 
 
 def _own_options(config: RunConfig, asked: specs.Spec) -> dict[str, Any]:

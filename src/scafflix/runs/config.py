@@ -132,6 +132,11 @@ class TrainingConfig(ProblemConfig):
         "(cautious), or by a fifth of that (steady); auto: expected, steady for networks.",
         "auto",
     )
+    average: float = key(
+        "Share of the rounds, counted from the last, whose mean is the model: below 1; 0: the last "
+        "model alone.",
+        0.0,
+    )
     own: str = key(
         "Arrays that stay at home: patterns of their names, such as 'output/*' (auto: the last "
         "layer; for fedbn normalizations).",

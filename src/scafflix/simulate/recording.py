@@ -16,6 +16,7 @@ from scafflix.core.errors import ScafflixError
 from scafflix.core.versions import versions
 from scafflix.data import Federation
 from scafflix.gradients import Exact, Private
+from scafflix.methods.averaging import averages
 from scafflix.methods.method import Method
 from scafflix.models.network import Network, Params
 from scafflix.models.pytorch import TorchNetwork
@@ -254,6 +255,8 @@ def _certificate(
         )
     if method.release is not None and not np.isfinite(method.rate.zeta):
         return None, "No theorem covers updates that are clipped."
+    if averages(method):
+        return None, "Theorems are about the last round; here the model is a mean over rounds."
     if not np.isfinite(method.rate.zeta):
         return None, f"No theorem covers {method.name} with these stepsizes and this pace."
     floor = theory.rounding_floor(
