@@ -77,7 +77,8 @@ def run(
             reached[i] = local_steps(*one, min(own.get(i, K), K), ask, i in own and own[i] <= K)
         uploads = [upload(method, those[i], states[i], sent, reached[i]) for i in cohort]
         share = len(cohort) / len(clients)
-        mean = blurred(method, server_key, weighted_mean(uploads), unit_of([w for _, w in uploads]))
+        weights = np.array([weight for _, weight in uploads])
+        mean = blurred(method, server_key, weighted_mean(uploads), unit_of(weights))
         server, after = communicate(method, server, K, mean, share)
         for i in cohort:  # line 13; line 16 for the others
             made = min(own.get(i, K), K)
@@ -135,8 +136,7 @@ def weighted_mean(uploads: Sequence[tuple[Message, Number]]) -> Message:
 def unit_of(weights: Any) -> Any:
     """The deviation that the weighted mean of m independent numbers, each with the deviation
     1/sqrt(m), has: sqrt(mean_j w_j^2) / sum_j w_j."""
-    weights = np.asarray(weights)
-    return np.sqrt(np.mean(weights**2)) / np.sum(weights)
+    return (weights**2).mean() ** 0.5 / weights.sum()
 
 
 def blurred(method: Method, key: Any, mean: Message, unit: Number) -> Message:

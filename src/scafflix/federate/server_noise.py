@@ -52,7 +52,7 @@ class ServerNoise:
 
     def added(self, at: Moment, average: Arrays, weights: Sequence[float]) -> Arrays:
         """The average of messages of these weights, as noisy as `methods/private.py` says."""
-        deviation = self.deviation * unit_of(weights)
+        deviation = self.deviation * unit_of(np.asarray(weights))
         drawn = self.normals(at, [leaf.shape for leaf in average])
         made = zip(average, drawn, strict=True)
         return tuple((leaf + deviation * random).astype(leaf.dtype) for leaf, random in made)

@@ -147,8 +147,8 @@ def _communicate(
     mean = jax.tree.map(
         lambda m: jnp.einsum("n,n...->...", weights, m) / jnp.sum(weights), messages
     )
-    unit = jnp.sqrt(jnp.mean(weights**2)) / jnp.sum(weights)
-    mean = algorithm.blurred(method, jax.random.fold_in(run.server, carry.round), mean, unit)
+    server_key = jax.random.fold_in(run.server, carry.round)
+    mean = algorithm.blurred(method, server_key, mean, algorithm.unit_of(weights))
     server, after = algorithm.communicate(method, carry.server, steps, mean, 1.0)
 
     def commit(client: Client, place: Array, state: Any, local: Local, steps: Array) -> Any:

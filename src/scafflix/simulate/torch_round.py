@@ -139,7 +139,7 @@ class InTorch:
         mean = _mean([(one.message, one.weight) for one in those])
         if method.blur is not None:
             server_key = jax.random.fold_in(self.server_key, number)
-            unit = algorithm.unit_of([one.weight for one in those])
+            unit = algorithm.unit_of(np.array([one.weight for one in those]))
             noisy = algorithm.blurred(method, server_key, in_vectors(mean), unit)
             mean = as_points(noisy, self.device)
         following, after = evaluated(algorithm.communicate(method, server, steps, mean, share))
