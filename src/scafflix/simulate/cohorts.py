@@ -8,9 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpy.typing import NDArray
 
 from scafflix.core import streams
@@ -27,19 +25,15 @@ from scafflix.methods.method import Client, Method
 from scafflix.models.network import Params
 from scafflix.personalization.flix import Optimum
 from scafflix.personalization.personalize import Personalization
-from scafflix.problems.evaluation import Examined, Home, examine, over_examples
-from scafflix.problems.losses import Losses
+from scafflix.problems.evaluation import Examined
 from scafflix.problems.problem import Problem
 from scafflix.simulate.batch import own_steps, steps_of, uniforms
 from scafflix.simulate.bits import message_bits
-from scafflix.simulate.loop import lyapunov
-from scafflix.simulate.objective import objective
-from scafflix.simulate.planning import participants
+from scafflix.simulate.looking import LinearLooks, Looks, NetworkLooks
 from scafflix.simulate.prefetch import Ahead
 from scafflix.simulate.recording import Divergence, over_all
 from scafflix.simulate.round import Asked, Cohort, Compiled, Played, Rounds
 from scafflix.simulate.schedule import Schedule, check_sampled, check_schedule
-from scafflix.simulate.tuning import Some, tuned
 from scafflix.simulate.watching import NOBODY, Watcher
 
 INIT_AT_ONCE = 2**24  # numbers of the states that are made together at the start
@@ -95,15 +89,6 @@ def _first_states(init_client: Any, clients: Client, x0: Vector) -> Any:
     return jax.vmap(init_client, (0, None, None))(clients, x0, 0 * x0)
 
 
-@jax.jit
-def _largest(losses: Losses, x: Array) -> Array:
-    """The largest f_i(x_i)."""
-    return jnp.max(losses.values_and_gradients(x[None])[0])
-
-
-_psi = jax.jit(lyapunov)
-
-
 class _Run:
     def __init__(
         self,
@@ -118,11 +103,9 @@ class _Run:
     ) -> None:
         check_schedule(schedule, person.alpha, problem.federation, problem.linear)
         check_batch(method.gradient, problem.federation, person.active)
-        self.problem, self.person, self.schedule, self.trail = problem, person, schedule, trail
+        self.problem, self.schedule, self.trail = problem, schedule, trail
         self.watcher = watcher
-        self.optimum, self.start, self.dtype = optimum, start, problem.dtype
-        # for the objective of a linear model, only those who take part
-        self.those = participants(problem, person) if problem.linear else None
+        self.start, self.dtype = start, problem.dtype
         self.active, self.alpha = person.active, person.alpha.astype(self.dtype)
         self.size = len(self.active) if schedule.cohort is None else schedule.cohort
         # each client brings its stepsize, whoever else takes part
@@ -133,9 +116,16 @@ class _Run:
         self.empty = self._empty_state()
         check_sampled(self.method.gradient, "zero")
         self.rounds = self._rounds()
-        self.x_star = person.store(problem)
+        x_star = person.store(problem)
+        those = (problem, person, self.method, self._clients_of)
+        self.looks: Looks
+        if problem.linear:
+            assert optimum is not None
+            self.looks = LinearLooks(*those, self.empty, optimum)
+        else:
+            self.looks = NetworkLooks(*those, x_star, schedule)
         # what rounds read
-        self.mixing = None if (person.alpha[self.active] == 1).all() else self.x_star
+        self.mixing = None if (person.alpha[self.active] == 1).all() else x_star
         self.server = self.rounds.begin(start)
         # of a client in a round
         self.bits = message_bits(self.method, problem.template, self.size)
@@ -226,13 +216,8 @@ class _Run:
         return Trained(x, self.examined, self.states, metrics, steps, self.divergence, timing)
 
     def _limit(self) -> float:
-        """The loss above which a run is said to diverge. A linear model's may have any scale, and
-        another at every client: at the start the largest counts."""
-        if self.those is None:
-            start = self.rows[0][f"{self.schedule.part}_loss"]
-        else:
-            part, person = self.those
-            start = float(_largest(part.losses, person.mix(np.asarray(self.start))))
+        """The loss above which a run is said to diverge."""
+        start = self.looks.loss_at_start(self.start, self.rows[0])
         return BLOW_UP * max(float(np.log(self.problem.classes)), start)
 
     def _standing(self) -> Standing:
@@ -373,51 +358,8 @@ class _Run:
 
     def _look(self) -> dict[str, float]:
         """How good the models are now."""
-        return self._measure() if self.problem.linear else self._score()
-
-    def _measure(self) -> dict[str, float]:
-        """The objective, its gap and gradient, and Psi, over the clients that take part."""
-        assert self.optimum is not None
-        assert self.those is not None
-        part, person = self.those
-        x = np.asarray(self.server.x.tree)
-        value, square = objective(part.losses, person.points, person.alpha, x)
-        states = self.empty if self.states is None else self.states.read(self.active)
-        clients = self._clients_of(self.active)._replace(x_star=Vector(person.points))
-        psi = _psi(self.method, self.optimum, clients, Vector(x), states)
-        return {
-            "objective": value,
-            "objective_gap": value - float(self.optimum.value),
-            "grad_norm_sq": square,
-            "lyapunov": float(psi),
-        }
-
-    def _score(self) -> dict[str, float]:
-        """The personal models and the global model on the clients' held-out examples."""
-        part, x = self.schedule.part, self.server.x.tree
-        common = own = examine(self.problem, part, x)
-        if not (self.method.mixes and (self.x_star is None or (self.alpha == 1).all())):
-            states = None if self.method.mixes else self.states
-            everyone = self._clients_of(np.arange(self.problem.n))
-            tune = None if self.method.tune is None else self._tuned
-            home = Home(self.method.personal, everyone, states, tune)
-            own = examine(self.problem, part, x, home, self.x_star)
-        self.examined = {"global": common, "personal": own}
-        owners, n = self.problem.parts[part].owners, self.problem.n
-        shared, personal = (one.per_client(owners, n) for one in (common, own))
-        return {
-            f"{part}_loss": over_examples(personal.loss, personal),
-            f"{part}_personal": over_examples(personal.score, personal),
-            f"{part}_personal_clients": float(np.nanmean(personal.score)),
-            f"{part}_personal_p10": float(np.nanpercentile(personal.score, 10)),
-            f"{part}_global": over_examples(shared.score, shared),
-        }
-
-    def _tuned(self, numbers: NDArray[Any], clients: Client, states: Any) -> Params:
-        """x_i of some clients that tune the model by themselves."""
-        some = Some(clients, states, numbers.astype(np.int32))
-        x, seed = self.server.x.tree, self.schedule.seed
-        return tuned(self.problem, self.method, x, some, seed, self.done)
+        values, self.examined = self.looks.at(self.server.x.tree, self.states, self.done)
+        return values
 
     def _columns(self) -> dict[str, NDArray[np.float64]]:
         """What was measured, NaN where it was not."""
