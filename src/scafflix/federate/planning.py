@@ -15,7 +15,7 @@ from scafflix.federate.messages import Introduction
 from scafflix.gradients import Exact, Gradient, Minibatch, Reduced
 from scafflix.methods import METHODS, Method
 from scafflix.problems.constants import Constants
-from scafflix.runs.config import Auto
+from scafflix.runs.values import Auto
 from scafflix.theory import Plan, without_theory
 
 

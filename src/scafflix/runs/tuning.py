@@ -25,8 +25,9 @@ from scafflix.personalization.alphas import read_alpha
 from scafflix.record import Record
 from scafflix.runs import refusals
 from scafflix.runs.assembly import SHARE, one_run
-from scafflix.runs.config import Auto, RunConfig, TuneConfig, plain
+from scafflix.runs.config import RunConfig, TuneConfig, plain
 from scafflix.runs.runner import Runner
+from scafflix.runs.values import Auto
 from scafflix.simulate.run import part_of
 
 CELLS = "cells"
