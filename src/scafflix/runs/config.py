@@ -157,7 +157,8 @@ class TrainingConfig(ProblemConfig):
         only=NETWORKS,
     )
     optima_stepsize: Auto = key(
-        "Learning rate of the local optima (auto: chosen on validation data).",
+        "Learning rate of the local optima (auto: chosen on validation data; 0.05 after the "
+        "rounds).",
         "auto",
         only=OPTIMA,
     )
@@ -221,8 +222,8 @@ class RunConfig(TrainingConfig):
     alpha: Any = key(
         "Personalization: auto (each client's own, chosen at the end by leave-one-out; for "
         "networks by validation examples), a rule (loo, validation, james-stein, common), a number "
-        "in [0, 1], or a file with one number per client (default: auto; 1 for networks and for "
-        "methods with models of their own).",
+        "in [0, 1], or a file with one number per client (default: auto; 1 for methods with models "
+        "of their own).",
         None,
     )
     stepsize: Auto = key(
