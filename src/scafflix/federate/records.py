@@ -20,6 +20,7 @@ from scafflix.federate.messages import NONE, Evaluation
 from scafflix.federate.naming import under_names
 from scafflix.federate.roster import Roster
 from scafflix.federate.server import ServerCore
+from scafflix.methods.averaging import share_of
 from scafflix.personalization.rules.contract import GRID, Told
 from scafflix.record import Record
 from scafflix.simulate.taking_part import worth
@@ -107,6 +108,7 @@ def _summary(core: ServerCore, final: float, told: int, seconds: float) -> dict[
     gamma = np.asarray(core.method.gamma)
     return {
         "method": core.method.name,
+        "average": share_of(core.method),
         "n_clients": len(core.roster.introductions),
         "n_active": len(core.names),
         "cohort": core.cohort_size,

@@ -22,6 +22,7 @@ from scafflix.federate.naming import first_names
 from scafflix.federate.planning import settings_text
 from scafflix.federate.roster import Roster
 from scafflix.federate.settings import Settings
+from scafflix.methods.averaging import share_of
 from scafflix.methods.method import Client, Method, fitted
 from scafflix.methods.transport import Transport
 
@@ -124,6 +125,7 @@ class Standing:
             "settings": self.settings_text,
             "cohort": self.cohort_size,
             "gamma": [client.gamma for client in self.clients.values()],
+            "average": share_of(self.method),
         }
 
     def checkpoint(self) -> None:
@@ -173,6 +175,7 @@ class Standing:
     def _take(self, facts: dict[str, Any], leaves: Arrays) -> None:
         """Restore the state from a checkpoint."""
         left = set(facts["ledger"]) - set(self.names)
+        facts = {"average": 0.0, **facts}  # a run that does not speak of it has none
         for name, mine in self._terms.items():
             if facts[name] != mine and not (left and name in ("settings", "cohort", "gamma")):
                 raise ScafflixError(

@@ -74,6 +74,10 @@ def averaged(method: Method, share: float) -> Method:
     )
 
 
-def averages(method: Method) -> bool:
-    """Whether the model is a mean over rounds."""
-    return isinstance(method.combine, Partial) and method.combine.func is combine
+def share_of(method: Method) -> float:
+    """The share of the rounds whose mean is the model; 0 where it is the last model."""
+    made = method.combine
+    if not (isinstance(made, Partial) and made.func is combine):
+        return 0.0
+    _, share = made.args
+    return float(share)

@@ -16,7 +16,7 @@ from scafflix.core.errors import ScafflixError
 from scafflix.core.versions import versions
 from scafflix.data import Federation
 from scafflix.gradients import Exact, Private
-from scafflix.methods.averaging import averages
+from scafflix.methods.averaging import share_of
 from scafflix.methods.method import Method
 from scafflix.models.network import Network, Params
 from scafflix.models.pytorch import TorchNetwork
@@ -255,7 +255,7 @@ def _certificate(
         )
     if method.release is not None and not np.isfinite(method.rate.zeta):
         return None, "No theorem covers updates that are clipped."
-    if averages(method):
+    if share_of(method) > 0:
         return None, "Theorems are about the last round; here the model is a mean over rounds."
     if not np.isfinite(method.rate.zeta):
         return None, f"No theorem covers {method.name} with these stepsizes and this pace."
@@ -306,6 +306,7 @@ def _summary(
     return {
         "method": method.name,
         "settings": dict(method.settings),
+        "average": share_of(method),
         "own_models": not method.mixes,  # then gap and Psi are not of what clients take home
         "n_clients": problem.n,
         "n_active": len(active),
