@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 import scafflix as sx
 from cases import Case, follow
+from scafflix.methods import averaging
 from scafflix.methods.averaging import averaged
+from scafflix.methods.method import Server, keep_mean
 from scafflix.record import Record
 from scafflix.runs.config import RunConfig, build
 from scafflix.runs.runner import execute
@@ -32,10 +34,20 @@ def weights(rounds: int, share: float) -> NDArray[np.float64]:
     return np.array([each[s] * np.prod(1 - each[s + 1 :]) for s in range(rounds)])
 
 
+def mean_of(rows: NDArray[np.float64], share: float) -> NDArray[np.float64]:
+    """What the server makes of these models, one in each round."""
+    server = averaging.init_server(Server, np.ones(rows.shape[1]))
+    for row in rows:
+        server = averaging.combine(keep_mean, share, server, row, 1.0)
+    return np.asarray(server.x)
+
+
 def test_most_of_the_weight_lies_on_the_last_rounds_and_none_on_the_start() -> None:
     for rounds in (1, 7, 1000):
-        assert weights(rounds, SHARE).sum() == pytest.approx(1)
-    many = weights(1000, 0.1)
+        made = mean_of(np.eye(rounds), SHARE)
+        np.testing.assert_allclose(made, weights(rounds, SHARE), rtol=1e-9)
+        assert made.sum() == pytest.approx(1)  # of a start of ones nothing is left
+    many = mean_of(np.eye(1000), 0.1)
     assert many[-100:].sum() > 0.6
     assert many[:500].sum() < 0.002
     ratio = many[-1] / many[-501]  # (s/r)^(1/share - 1)

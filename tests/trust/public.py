@@ -228,9 +228,7 @@ def calls() -> dict[str, Call]:
             of_plan,
         ),
         "averaged": Call(
-            sx.averaged,
-            {"method": method, "share": 0.5},
-            lambda made: finite(made.p),
+            sx.averaged, {"method": method, "average": 0.5}, lambda made: finite(made.p)
         ),
         "private": Call(
             sx.private, {"method": method, "clip": 1.0, "noise": 0.5}, lambda made: finite(made.p)

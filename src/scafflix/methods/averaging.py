@@ -4,15 +4,15 @@ With minibatches, sampled clients or the noise of privacy, x goes on moving arou
 tends to, and the last x is one of many. Clients go on from x as before; the model that is looked at
 and taken home is a mean of the server's,
 
-    m_r = m_(r-1) + (x_r - m_(r-1)) / (1 + share (r - 1)),
+    m_r = m_(r-1) + (x_r - m_(r-1)) / (1 + a (r - 1)),
 
-in which round s weighs about (s/r)^(1/share - 1): most of the weight lies on the last `share` of
-the rounds, however many they are, and the start has none. This is the polynomial-decay averaging
-of Shamir and Zhang (2013), with eta = 1/share - 1. It costs no message and no privacy.
+in which round s weighs about (s/r)^(1/a - 1): most of the weight lies on the last share `a` of the
+rounds (`average`), however many they are, and the start has none. This is the polynomial-decay
+averaging of Shamir and Zhang (2013), with eta = 1/a - 1. It costs no message and no privacy.
 
 By convexity E ||m_r - x*||^2 is at most the same mean of E ||x_s - x*||^2, so that m tends to
 wherever x tends to. What is lost is a linear rate: the first rounds leave a part that falls as
-r^(-1/share).
+r^(-1/a).
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ def server_steps(inner: Inner, server: Server, steps: Number) -> Server:
     return server._replace(own=inner(server.own, steps))
 
 
-def combine(inner: Inner, part: Number, server: Server, mean: Message, share: Number) -> Server:
-    """m = m + (x - m) / (1 + part (r - 1))."""
+def combine(inner: Inner, average: Number, server: Server, mean: Message, share: Number) -> Server:
+    """m = m + (x - m) / (1 + a (r - 1))."""
     own = inner(server.own, mean, share)
-    weight = 1 / (1 + part * server.rounds)
+    weight = 1 / (1 + average * server.rounds)
     return Server(server.x + weight * (own.x - server.x), own, server.rounds + 1)
 
 
-def averaged(method: Method, share: float) -> Method:
-    """The method with the mean over about the last `share` of its rounds as its model; with 0 it
-    is the method itself."""
+def averaged(method: Method, average: float) -> Method:
+    """The method with a mean over rounds as its model, about the last `average` of them (0.1: the
+    last tenth); with 0 it is the method itself."""
     instance("method", method, Method, "a method, such as sx.scafflix(plan)")
-    share = real_number("average", share, below=1.0)
-    if share == 0:
+    average = real_number("average", average, below=1.0)
+    if average == 0:
         return method
     return replace(
         method,
@@ -70,7 +70,7 @@ def averaged(method: Method, share: float) -> Method:
         init_server=Partial(init_server, method.init_server),
         broadcast=Partial(broadcast, method.broadcast),
         server_steps=Partial(server_steps, method.server_steps),
-        combine=Partial(combine, method.combine, share),
+        combine=Partial(combine, method.combine, average),
     )
 
 
@@ -79,5 +79,5 @@ def share_of(method: Method) -> float:
     made = method.combine
     if not (isinstance(made, Partial) and made.func is combine):
         return 0.0
-    _, share = made.args
-    return float(share)
+    _, average = made.args
+    return float(average)
