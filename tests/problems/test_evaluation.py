@@ -12,9 +12,10 @@ import miniature
 import scafflix as sx
 from miniature import ALPHA, N
 from scafflix.core.compilation import COMPILATIONS
+from scafflix.core.store import Store
 from scafflix.data.federation import Examples, Federation
 from scafflix.models.network import Network
-from scafflix.problems.evaluation import evaluate, examine
+from scafflix.problems.evaluation import evaluate, examine, examine_each
 
 CODES, LENGTH = 6, 7
 
@@ -139,6 +140,25 @@ def test_the_sums_of_single_examples_are_those_of_their_clients() -> None:
     for one, other in ((rows.loss, expected.loss), (rows.score, expected.score)):
         sums = np.bincount(owners, one, minlength=4)
         np.testing.assert_allclose(sums[entries > 0], (other * entries)[entries > 0], rtol=1e-12)
+
+
+def test_local_optima_are_read_once_for_several_mixtures(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = miniature.problem((6,), 0.0)
+    x, x_star = problem.start(1), miniature.points(problem)
+    homes = [miniature.mixtures(np.full(N, alpha)) for alpha in (0.0, 0.3, 1.0)]
+    alone = [examine(problem, "test", x, home, x_star) for home in homes]
+    read, real = list[int](), Store.read
+
+    def counted(store: Store, clients: NDArray[Any], *rest: Any) -> Any:
+        read.extend(np.unique(clients).tolist())
+        return real(store, clients, *rest)
+
+    monkeypatch.setattr(Store, "read", counted)
+    together = examine_each(problem, "test", x, homes, x_star)
+    assert sorted(read) == [i for i in range(N) if i != 5]  # that one has no test examples
+    for one, other in zip(alone, together, strict=True):
+        for mine, its in zip(one, other, strict=True):
+            np.testing.assert_array_equal(mine, its)
 
 
 def test_a_client_without_examples_has_no_score() -> None:

@@ -9,7 +9,7 @@ import pytest
 from made import convex, network
 
 from scafflix.record import Record
-from scafflix.report import reaching
+from scafflix.report import reaching, rivals
 from scafflix.runs.reproduction import Line, Panel
 
 ROUNDS = 6
@@ -25,6 +25,7 @@ def seen(shared: dict[int, float], personal: dict[int, float] | None = None) -> 
         "iterations": 5 * count,
         "bits_up": 16_000_000 * count,
         "bits_down": 24_000_000 * count,
+        "test_loss": np.where(count % 2, np.nan, 1.0 / (1 + count)),
         **{
             name: np.array([known.get(i, np.nan) for i in count]) for name, known in columns.items()
         },
@@ -82,3 +83,16 @@ def test_the_rounds_of_a_warm_up_count() -> None:
 @pytest.mark.parametrize("kind", ["global", "personal"])
 def test_linear_models_have_no_such_table(kind: str) -> None:
     assert reaching.table(Panel("Panel", [Line("A", [], convex()[:1], kind)], {})) is None
+    assert rivals.courses([Panel("Panel", [Line("A", [], convex()[:1], kind)], {})]) is None
+
+
+def test_the_picture_has_the_lines_that_are_looked_at_under_way() -> None:
+    tuned = replace(GOOD, summary={**GOOD.summary, "tuned": True})
+    lines = [Line("A", [], [GOOD], "global"), Line("tuned", [], [tuned])]
+    made = rivals.courses([Panel("Panel", lines, {})])
+    assert made is not None
+    loss, score = made.axes
+    (first,), (second,) = loss.lines, score.lines
+    assert first.get_label() == second.get_label() == "A"
+    np.testing.assert_allclose(first.get_ydata(), [1, 1 / 3, 1 / 5, 1 / 7])
+    np.testing.assert_allclose(second.get_ydata(), [10, 70, 86, 84])

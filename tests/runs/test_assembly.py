@@ -9,6 +9,7 @@ import pytest
 
 import scafflix as sx
 from scafflix import gradients, theory
+from scafflix.federate.configuration import DeployConfig, checked
 from scafflix.problems.constants import Constants
 from scafflix.runs import refusals
 from scafflix.runs.assembly import for_method, make_method, resolve
@@ -22,6 +23,21 @@ def test_the_stepsize_of_a_network_is_gamma_for_every_method(name: str) -> None:
     alpha, gamma = np.array([0.5, 0.5]), np.array([0.3, 0.3])
     plan = theory.without_theory(alpha, gamma, 0.2, gradients.Exact())
     np.testing.assert_allclose(make_method(plan, config).gamma, gamma)
+
+
+@pytest.mark.parametrize(
+    ("model", "stepsize"), [("cnn", 0.3), ("lstm", 1.0), ("lstm:units=64", 1.0), ("dense", 0.1)]
+)
+def test_a_network_has_rounds_and_a_stepsize_of_its_own(model: str, stepsize: float) -> None:
+    found = resolve(build(RunConfig, {"data": "digits", "model": model}))
+    assert (found.rounds, found.every, found.stepsize) == (200, 20, stepsize)
+    given = resolve(build(RunConfig, {"data": "digits", "model": model, "rounds": 50}))
+    assert given.rounds == 50
+
+
+def test_a_linear_model_has_fifty_rounds_in_simulations_and_federations() -> None:
+    assert resolve(build(RunConfig, {"data": "digits"})).rounds == 50
+    assert checked(build(DeployConfig, {"data": "digits", "model": "softmax"})).rounds == 50
 
 
 def test_the_cohort_of_a_run_is_what_five_gcs_is_planned_for() -> None:

@@ -16,9 +16,9 @@ def test_runs_that_lines_share_are_counted_once(monkeypatch: pytest.MonkeyPatch)
     lines = {"panels": "3", "lines": "0,1,2"}  # the shared model, tuned, and mixed: one run
     found = foreseen("rivals", Scale.machine, {**lines, "seeds": "2"})
     assert found is not None
-    # 3 stepsizes for 30 rounds, 2 for 100, then two seeds; 10 clients and 5 steps a round
-    assert found.runs == 3 + 2 + 2
-    assert found.steps == 50 * (3 * 30 + 2 * 100 + 2 * 1000)
+    # 4 stepsizes for 30 rounds, 2 for 100, then two seeds; 10 clients and 5 steps a round
+    assert found.runs == 4 + 2 + 2
+    assert found.steps == 50 * (4 * 30 + 2 * 100 + 2 * 1000)
     assert found.seconds == found.steps / 100
 
 

@@ -197,3 +197,12 @@ def test_features_that_are_no_real_numbers_are_refused() -> None:
         sx.ScafflixError, match="features has the type complex128; give real numbers"
     ):
         Examples(np.ones((4, 2), complex), np.array([0, 1, 0, 1]), np.array([0, 2, 4]))
+
+
+def test_a_network_without_a_stepsize_takes_its_own() -> None:
+    federation = sx.data.load("digits", clients=3, scale="maxabs", validation=0.1, test=0.1)
+    network = sx.models.dense(features=64, classes=10)._replace(stepsize=0.25)
+    problem = sx.Problem(federation, network)
+    person = sx.personalize(problem, 1.0, optima=False)
+    np.testing.assert_array_equal(sx.plan(problem, person).gamma, 0.25)
+    np.testing.assert_array_equal(sx.plan(problem, person, stepsize=0.5).gamma, 0.5)

@@ -111,6 +111,8 @@ def _tuned(job: Job, name: str, scale: Scale, changes: dict[str, str]) -> None:
     if name == "rivals":
         with job.output() as aside:
             figures.save(rivals.figure(panels), aside, name)
+            if (courses := rivals.courses(panels)) is not None:
+                figures.save(courses, aside, f"{name}_rounds")
             rivals.write(panels, aside, name)
         for panel in panels:
             for table in rivals.tables(panel):

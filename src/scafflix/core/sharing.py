@@ -38,18 +38,21 @@ def replicate(mesh: Mesh, tree: Any, *, copy: bool = True) -> Any:
     """The same tree on every device; those that are cores of one machine read it in one place.
 
     Without `copy`, arrays that begin in the right place are taken as they are, and must not change.
+    What is there already stays.
     """
+    everywhere = NamedSharding(mesh, P())
     here = [device for device in mesh.devices.flat if device.process_index == jax.process_index()]
 
     def put(leaf: Any) -> Any:
+        if isinstance(leaf, Array) and leaf.sharding == everywhere:
+            return leaf
         leaf = np.asarray(leaf)
         if copy or not leaf.flags.c_contiguous or leaf.ctypes.data % ALIGNMENT:
             room = aligned(leaf.shape, leaf.dtype)
             room[...] = leaf
             leaf = room
         copies = [jax.device_put(leaf, device, may_alias=True) for device in here]
-        sharding = NamedSharding(mesh, P())
-        return jax.make_array_from_single_device_arrays(leaf.shape, sharding, copies)
+        return jax.make_array_from_single_device_arrays(leaf.shape, everywhere, copies)
 
     return jax.tree.map(put, tree)
 

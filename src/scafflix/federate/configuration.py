@@ -19,7 +19,7 @@ from scafflix.personalization.alphas import rule_in
 from scafflix.personalization.lengths import LEAST
 from scafflix.personalization.recipe import Recipe
 from scafflix.runs import refusals
-from scafflix.runs.assembly import network_defaults, optima_of, recipe_of
+from scafflix.runs.assembly import network_defaults, optima_of, recipe_of, rounds_of
 from scafflix.runs.config import RunConfig, build, key, plain
 from scafflix.simulate.cohorts import BLOW_UP
 from scafflix.simulate.planning import check_choice
@@ -76,7 +76,7 @@ def config_from(text: str) -> DeployConfig:
         raise ScafflixError(f"The settings of the run are not valid TOML: {error}.") from None
     config: DeployConfig = build(DeployConfig, values)
     _check_possible(config)
-    return config
+    return replace(config, rounds=rounds_of(config))
 
 
 def checked(config: DeployConfig, own: bool = False) -> DeployConfig:
@@ -94,7 +94,9 @@ def checked(config: DeployConfig, own: bool = False) -> DeployConfig:
             check_choice(rule, method)
         return resolved
     refusals.check_keys(config)
-    return network_defaults(config) if is_network(config.model) else config
+    if is_network(config.model):
+        return network_defaults(config)
+    return replace(config, rounds=rounds_of(config))
 
 
 def _check_possible(config: DeployConfig) -> None:
@@ -138,7 +140,7 @@ def check_sizes(config: DeployConfig, clients: int) -> None:
     if not clients:
         return  # every alpha is 0: there is no round
     Settings(
-        rounds=config.rounds,
+        rounds=rounds_of(config),
         cohort=config.cohort,
         minimum=config.minimum,
         attempts=config.attempts,

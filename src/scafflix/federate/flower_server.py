@@ -32,7 +32,7 @@ from scafflix.federate.terms import agree
 from scafflix.methods import Method, find, parameters
 from scafflix.models import is_network
 from scafflix.record import Record
-from scafflix.runs.assembly import estimate_of, make_method, network_defaults
+from scafflix.runs.assembly import estimate_of, make_method, network_defaults, rounds_of
 from scafflix.runs.config import plain
 from scafflix.runs.runner import COHORT
 from scafflix.simulate.planning import check_choice
@@ -67,7 +67,7 @@ def plan_run(config: DeployConfig, roster: Roster) -> tuple[Method, Settings]:
     for rule in {one.rule for one in people if one.rule}:
         check_choice(rule, method)
     settings = Settings(
-        rounds=config.rounds,
+        rounds=rounds_of(config),
         cohort=cohort,
         minimum=config.minimum,
         attempts=config.attempts,

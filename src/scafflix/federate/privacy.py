@@ -34,7 +34,7 @@ from scafflix.privacy import (
     least_noise,
 )
 from scafflix.privacy.terms import DELTA
-from scafflix.runs.assembly import estimate_of
+from scafflix.runs.assembly import estimate_of, rounds_of
 from scafflix.runs.config import RunConfig
 
 
@@ -81,7 +81,7 @@ def terms_of(config: RunConfig) -> Terms | None:
         assert budget is not None
 
         def epsilon(noise: float) -> float:
-            return epsilon_of_gaussians(config.rounds / noise**2, delta)
+            return epsilon_of_gaussians(rounds_of(config) / noise**2, delta)
 
         noise = least_noise(epsilon, budget)
     return Terms(config.clip, noise, delta, config.budget, noise_at=config.noise_at)

@@ -134,4 +134,4 @@ def _lstm(symbols: int, embedding: int, units: int, layers: int) -> Network:
             },
         }
 
-    return Network("lstm", init, _apply)
+    return Network("lstm", init, _apply, stepsize=1.0)

@@ -17,6 +17,7 @@ from scafflix.models import (
     is_network,
     is_own,
 )
+from scafflix.models.network import STEPSIZE
 from scafflix.models.pytorch import torch_network, trained_names
 
 SIZED = ("dense",)  # networks whose size is that of the data
@@ -60,6 +61,19 @@ def model_by_name(model: str, features: int, classes: int) -> LinearModel | Netw
     name, options = network_options(model)
     sizes = {"features": features, "classes": classes} if name in SIZED else {}
     return NETWORKS[name](**{**options, **sizes})
+
+
+def usual_stepsize(model: str) -> float:
+    """That of a network by name, or of a module by any.
+
+    >>> usual_stepsize("lstm:units=64"), usual_stepsize("my/model.py:Net")
+    (1.0, 0.1)
+    """
+    if model.partition(":")[0] not in NETWORKS:
+        return STEPSIZE
+    made = model_by_name(model, 1, 1)
+    assert isinstance(made, Network)
+    return made.stepsize
 
 
 def array_names(model: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from jax import Array
 
 Params = Any  # a tree (nested dict) of arrays of one type
 Inputs = Any  # examples as the data holds them: an array, or a tree of arrays
+STEPSIZE = 0.1  # of a network of which nothing better is known
 
 
 def cross_entropy(logits: Array, labels: Array) -> Array:
@@ -40,6 +41,7 @@ class Network(NamedTuple):
     loss: Callable[[Array, Array], Array] = cross_entropy
     score: Callable[[Array, Array], Array] = correct
     linear_model: str = ""  # the name of the linear model that is the same function, if one is
+    stepsize: float = STEPSIZE  # unless one is given; with minibatches of 20
 
 
 def is_counted(labels: Array) -> Array:

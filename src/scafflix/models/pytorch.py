@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from scafflix.core.arguments import instance, shown
 from scafflix.core.errors import ScafflixError, reason_of
 from scafflix.core.plugins import find_function, module_of
+from scafflix.models.network import STEPSIZE
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,6 +40,7 @@ class TorchNetwork(NamedTuple):
     score: Score | None = None
     metric: str = "accuracy"  # what `score` measures
     linear_model: str = ""  # of no module is it known that it is linear
+    stepsize: float = STEPSIZE  # unless one is given
 
 
 def from_torch(

@@ -5,7 +5,7 @@ Rows are cut into blocks; a block goes through one model, and the devices share 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -109,34 +109,59 @@ def examine(
     some: NDArray[np.int64] | None = None,
 ) -> Examined:
     """The same for every example; what is taken home may be that of some clients only."""
+    if home is not None:
+        (found,) = examine_each(problem, part, x, [home], x_star, some)
+        return found
     chosen = problem.parts[part]
-    loss, score, entries = np.zeros((3, len(chosen.owners)), problem.dtype)
-    found = Examined(loss, score, entries, np.zeros((len(SUMS), BINS)))
-    everyone = np.flatnonzero(chosen.counts)
-    if some is not None:
-        everyone = np.intersect1d(everyone, some)
+    found = _empty(problem, chosen)
     if problem.torch is not None:
         from scafflix.problems.tallying import put_tallies
 
-        columns = (loss, score, entries)
-        at_once = len(everyone) if home is None else clients_at_once(problem, len(everyone))
-        for start in range(0, len(everyone), max(1, at_once)):
-            those = everyone[start : start + at_once]
-            takes = None if home is None else (home.personal, _of_some(home, x_star, those))
-            found.bins[...] += put_tallies(columns, problem.torch, part, those, x, takes)
-        return found
-    if home is None:
+        everyone = np.flatnonzero(chosen.counts)
+        found.bins[...] += put_tallies(found[:3], problem.torch, part, everyone, x)
+    else:
         blocks = _cut(np.zeros(1), chosen.first[:1], chosen.counts.sum(keepdims=True))
         _put(found, problem, chosen, x, None, None, blocks)
-        return found
-    at_once = clients_at_once(problem, len(everyone))
+    return found
+
+
+def examine_each(
+    problem: Problem,
+    part: str,
+    x: Params,
+    homes: Sequence[Home],
+    x_star: Store | None = None,
+    some: NDArray[np.int64] | None = None,
+) -> list[Examined]:
+    """The same for each of several things to take home; local optima are read once for all."""
+    chosen = problem.parts[part]
+    found = [_empty(problem, chosen) for _ in homes]
+    everyone = np.flatnonzero(chosen.counts)
+    if some is not None:
+        everyone = np.intersect1d(everyone, some)
+    at_once = max(1, clients_at_once(problem, len(everyone)))
     for start in range(0, len(everyone), at_once):
         those = everyone[start : start + at_once]
+        if problem.torch is not None:
+            from scafflix.problems.tallying import put_tallies
+
+            stars = _stars(x_star, those)
+            for home, one in zip(homes, found, strict=True):
+                takes = home.personal, _of_some(home, stars, those)
+                one.bins[...] += put_tallies(one[:3], problem.torch, part, those, x, takes)
+            continue
         clients = np.resize(those, at_once)
         blocks = _cut(np.arange(len(those)), chosen.first[those], chosen.counts[those])
-        taken = _taken(problem, home, x_star, clients)
-        _put(found, problem, chosen, x, home.personal, taken, blocks)
+        stars = replicate(problem.mesh, _stars(x_star, clients))
+        for home, one in zip(homes, found, strict=True):
+            taken = replicate(problem.mesh, _of_some(home, stars, clients))
+            _put(one, problem, chosen, x, home.personal, taken, blocks)
     return found
+
+
+def _empty(problem: Problem, part: Part) -> Examined:
+    loss, score, entries = np.zeros((3, len(part.owners)), problem.dtype)
+    return Examined(loss, score, entries, np.zeros((len(SUMS), BINS)))
 
 
 def clients_at_once(problem: Problem, clients: int) -> int:
@@ -144,14 +169,13 @@ def clients_at_once(problem: Problem, clients: int) -> int:
     return min(max(AT_ONCE, READ_AT_ONCE // problem.size), clients)
 
 
-def _taken(problem: Problem, home: Home, x_star: Store | None, clients: NDArray[Any]) -> Any:
-    """The same on the devices."""
-    return replicate(problem.mesh, _of_some(home, x_star, clients))
+def _stars(x_star: Store | None, clients: NDArray[Any]) -> Vector | None:
+    """The local optima of some clients."""
+    return None if x_star is None else Vector(x_star.read(clients))
 
 
-def _of_some(home: Home, x_star: Store | None, clients: NDArray[Any]) -> Any:
+def _of_some(home: Home, stars: Vector | None, clients: NDArray[Any]) -> Any:
     """Some clients with their local optima, their states, and each one's x."""
-    stars = None if x_star is None else Vector(x_star.read(clients))
     mine = jax.tree.map(lambda leaf: leaf[clients], home.clients)._replace(x_star=stars)
     states = None if home.states is None else home.states.read(clients)
     points = None if home.tuned is None else home.tuned(clients, mine, states)

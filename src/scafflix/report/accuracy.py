@@ -51,24 +51,26 @@ def figure(panels: Sequence[Panel], name: str = "personal") -> Picture:
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for axes, panel in zip(grid.flat, panels, strict=False):
-        _draw(axes, panel, name)
+        draw(axes, panel, name)
     return made
 
 
-def _draw(axes: Axes, panel: Panel, name: str) -> None:
+def draw(axes: Axes, panel: Panel, name: str) -> None:
+    """A curve for each line: the test loss, or an accuracy."""
+    unit = 1 if name == "loss" else 100
     colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(panel.lines)))
     for line, colour in zip(panel.lines, colours, strict=True):
         curves = [curve(record, name) for record in line.records]
         length = min(len(values) for _, values in curves)
         rounds = curves[0][0][:length]
-        values = 100 * np.array([values[:length] for _, values in curves])
+        values = unit * np.array([values[:length] for _, values in curves])
         axes.plot(rounds, values.mean(axis=0), color=colour, label=line.label, marker=".", lw=1.6)
         low, high = values.min(axis=0), values.max(axis=0)
         axes.fill_between(rounds, low, high, color=colour, alpha=0.15, lw=0)
     part = panel.lines[0].records[0].config["part"]
     axes.set_title(panel.title)
     axes.set_xlabel("communication rounds")
-    axes.set_ylabel(f"{part} accuracy, %")
+    axes.set_ylabel(f"{part} loss" if name == "loss" else f"{part} accuracy, %")
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize="small", frameon=False)
 

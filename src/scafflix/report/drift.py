@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from scafflix.core.types import Floats
 from scafflix.report.accuracy import gamma, with_fate
-from scafflix.report.rivals import known, with_error
+from scafflix.report.rivals import known, with_error, worst_tenth
 from scafflix.report.table import Table
 from scafflix.runs.reproduction import Line, Panel
 
@@ -28,16 +27,7 @@ def _row(line: Line) -> tuple[str, ...]:
         gamma(line),
         with_error(losses, 4),
         with_error(np.array([one.mean() for one in scores]), 1),
-        f"{np.mean([np.percentile(one, 10) for one in scores]):.1f}",
-        f"{np.mean([worst_tenth(one) for one in scores]):.1f}",
+        with_error(np.array([np.percentile(one, 10) for one in scores]), 1),
+        with_error(np.array([worst_tenth(one) for one in scores]), 1),
         f"{np.mean([record.summary['rounds'] for record in records]):g}",
     )
-
-
-def worst_tenth(scores: Floats) -> float:
-    """The mean of the least tenth, at least of one.
-
-    >>> worst_tenth(np.arange(20.0))
-    0.5
-    """
-    return float(np.sort(scores)[: -(-len(scores) // 10)].mean())

@@ -22,13 +22,18 @@ def table(panel: Panel) -> Table | None:
     What a line is about must be known at every look: models that clients tune only when the rounds
     are over have no row.
     """
-    lines = [line for line in panel.lines if _followed(line)]
+    lines = followed(panel)
     if not lines:
         return None
     rows = [(with_fate(line), *(reached(line, level) for level in LEVELS)) for line in lines]
     what = "rounds / MB of all clients, both ways / local steps"
     title = f"{panel.title}: {what} until a test accuracy was first seen"
     return Table(title, ("", *(f"{level} %" for level in LEVELS)), rows)
+
+
+def followed(panel: Panel) -> list[Line]:
+    """The lines whose models are known at every look."""
+    return [line for line in panel.lines if _followed(line)]
 
 
 def _followed(line: Line) -> bool:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scafflix.core.types import Floats
 from scafflix.record import Record
-from scafflix.report import reaching
+from scafflix.report import accuracy, reaching
 from scafflix.report.figures import Picture
 from scafflix.report.table import Table
 from scafflix.runs.reproduction import Line, Panel, Setting, in_words
@@ -26,14 +26,15 @@ def tables(panel: Panel) -> list[Table]:
 def table(panel: Panel) -> Table:
     """What clients take home, on test data; means over divisions or seeds, ± their standard error.
 
-    The mean, the 10th percentile and the worst client are of accuracies; a client is hurt if its
-    loss is larger than alone, or, where nobody has a model alone, than with the first line's.
+    The loss is a mean over clients. Accuracies are over all examples, then the mean over clients,
+    their 10th percentile, the mean of their worst tenth, the worst; a client is hurt if its loss is
+    larger than alone, or, where nobody has a model alone, than with the first line's.
     """
     alone = _alone(panel)
     rows = [_row(panel, line) for line in ([] if alone is None else [alone]) + panel.lines]
-    header = ("", "chosen", "loss", "mean", "p10", "worst", "hurt", "rounds", "MB")
+    accuracies = ("examples", "mean", "p10", "worst tenth", "worst")
     title = f"{panel.title}: test loss and accuracy in % over clients"
-    return Table(title, header, rows)
+    return Table(title, ("", "chosen", "loss", *accuracies, "hurt", "rounds", "MB"), rows)
 
 
 def _alone(panel: Panel) -> Line | None:
@@ -67,16 +68,18 @@ def _row(panel: Panel, line: Line) -> tuple[str, ...]:
     records, kind = line.records, line.kind
     scores = [100 * known(record, f"test_{kind}") for record in records]
     losses = np.array([known(record, f"test_loss_{kind}").mean() for record in records])
-    means, hurt = np.array([one.mean() for one in scores]), 100 * _hurt(panel, line)
-    alone = not line.chosen
+    examples = [100 * _over_examples(record, f"test_{kind}") for record in records]
+    hurt, alone = 100 * _hurt(panel, line), not line.chosen
     rounds = np.mean([r.summary["rounds"] + r.summary["warmup_rounds"] for r in records])
     sent = np.mean([(r.metrics["bits_up"][-1] + r.metrics["bits_down"][-1]) / 8e6 for r in records])
     return (
         line.label,
         "" if alone else chosen(line),
         with_error(losses, 4),
-        with_error(means, 1),
-        f"{np.mean([np.percentile(one, 10) for one in scores]):.1f}",
+        with_error(np.array(examples), 1),
+        with_error(np.array([one.mean() for one in scores]), 1),
+        with_error(np.array([np.percentile(one, 10) for one in scores]), 1),
+        with_error(np.array([worst_tenth(one) for one in scores]), 1),
         f"{np.mean([one.min() for one in scores]):.1f}",
         "" if alone or line is _base(panel) else f"{hurt:.0f} %",
         "0" if alone else f"{rounds:g}",
@@ -103,19 +106,35 @@ def _brief(setting: Setting) -> str:
     return ", ".join(filter(None, [options, in_words(rest)]))
 
 
-def known(record: Record, column: str) -> NDArray[np.float64]:
+def known(record: Record, column: str) -> Floats:
     """A column of the table of clients, without those that have nothing there."""
     values = record.clients[column]
     return values[np.isfinite(values)]
 
 
-def with_error(values: NDArray[np.float64], digits: int) -> str:
+def _over_examples(record: Record, column: str) -> float:
+    """The mean in which every client counts as often as it has test examples."""
+    scores, many = record.clients[column], record.clients["test_examples"]
+    seen = np.isfinite(scores)
+    return float(np.average(scores[seen], weights=many[seen]))
+
+
+def worst_tenth(scores: Floats) -> float:
+    """The mean of the least tenth, at least of one.
+
+    >>> worst_tenth(np.arange(20.0))
+    0.5
+    """
+    return float(np.sort(scores)[: -(-len(scores) // 10)].mean())
+
+
+def with_error(values: Floats, digits: int) -> str:
     """The mean, and its standard error where there are several."""
     error = f" ± {_error(values):.{digits}f}" if len(values) > 1 else ""
     return f"{values.mean():.{digits}f}{error}"
 
 
-def _error(values: NDArray[np.float64]) -> float:
+def _error(values: Floats) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
@@ -138,6 +157,19 @@ def figure(panels: Sequence[Panel]) -> Picture:
         axes.set_xlabel(f"mean test loss over clients\n(dashed: {base.label})")
         axes.locator_params(axis="x", nbins=5)
         axes.grid(visible=True, axis="x", alpha=0.3)
+    return made
+
+
+def courses(panels: Sequence[Panel]) -> Picture | None:
+    """Loss and accuracy against rounds of what is looked at under way; None where nothing is."""
+    seen = [panel._replace(lines=reaching.followed(panel)) for panel in panels]
+    seen = [panel for panel in seen if panel.lines]
+    if not seen:
+        return None
+    made = Picture(figsize=(10, 3.8 * len(seen)), layout="constrained")
+    for row, panel in zip(made.subplots(len(seen), 2, squeeze=False), seen, strict=True):
+        for axes, name in zip(row, ("loss", "personal"), strict=True):
+            accuracy.draw(axes, panel, name)
     return made
 
 

@@ -19,7 +19,7 @@ from scafflix.methods.averaging import averaged
 from scafflix.methods.private import private
 from scafflix.methods.transport import FULL, transported
 from scafflix.models import LinearModel, Network, TorchNetwork, is_network
-from scafflix.models.naming import check_model, model_by_name
+from scafflix.models.naming import check_model, model_by_name, usual_stepsize
 from scafflix.personalization.alphas import read_alpha, rule_in
 from scafflix.personalization.recipe import TUNING, Recipe
 from scafflix.problems.problem import LINEAR_L2, Problem
@@ -37,12 +37,13 @@ from scafflix.runs.config import (
     build,
 )
 from scafflix.runs.config import NETWORKS as OF_NETWORKS
-from scafflix.simulate.planning import BATCH, PROBABILITY, STEPSIZE
+from scafflix.simulate.planning import BATCH, PROBABILITY
 from scafflix.simulate.schedule import looks_every
 from scafflix.theory import Plan
 
 OF_TABLES = tuple(entry.name for entry in fields(ProblemConfig) if entry.metadata["only"] == TABLES)
 SHARE = 0.1  # of a network's examples, held out for validation and for testing
+ROUNDS, NETWORK_ROUNDS = 50, 200  # unless told
 
 
 def load_data(config: ProblemConfig, **changes: Any) -> Federation:
@@ -219,19 +220,21 @@ def resolve(config: Any) -> Any:
     if is_network(config.model):
         return network_defaults(config)
     batch = "full" if config.batch == "auto" else config.batch
-    return replace(config, l2=LINEAR_L2 if config.l2 is None else config.l2, batch=batch)
+    l2 = LINEAR_L2 if config.l2 is None else config.l2
+    return replace(config, l2=l2, batch=batch, rounds=rounds_of(config))
 
 
 def network_defaults(config: Any) -> Any:
     """The configuration of a network, by whatever name, with its defaults written out."""
     batch = BATCH if config.batch == "auto" else config.batch
-    optima = optima_of(config)
+    optima, rounds = optima_of(config), rounds_of(config, network=True)
     usual = usual_recipe(optima)
     filled: dict[str, Any] = {
         "l2": 0.0 if config.l2 is None else config.l2,
         "validation": SHARE if config.validation is None else config.validation,
         "batch": batch,
-        "every": looks_every(config.rounds) if config.every is None else config.every,
+        "rounds": rounds,
+        "every": looks_every(rounds) if config.every is None else config.every,
         "optima": optima,
         "optima_batch": usual.batch if config.optima_batch is None else config.optima_batch,
         "optima_steps": usual.steps if config.optima_steps is None else config.optima_steps,
@@ -241,8 +244,16 @@ def network_defaults(config: Any) -> Any:
     if config.min_examples is None and isinstance(batch, int):
         filled["min_examples"] = batch
     if hasattr(config, "stepsize") and config.stepsize == "auto":
-        filled["stepsize"] = STEPSIZE
+        filled["stepsize"] = usual_stepsize(config.model)
     return replace(config, **filled)
+
+
+def rounds_of(config: TrainingConfig, network: bool | None = None) -> int:
+    """How many are asked for; a model may be a network by another name."""
+    if config.rounds is not None:
+        return config.rounds
+    network = is_network(config.model) if network is None else network
+    return NETWORK_ROUNDS if network else ROUNDS
 
 
 def optima_of(config: TrainingConfig) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from scafflix.core.progress import Standing
 from scafflix.models import is_network
+from scafflix.runs.assembly import rounds_of
 from scafflix.runs.config import RunConfig, Scale
 from scafflix.runs.reproduction import Task, plans
 from scafflix.runs.runner import Runner
@@ -80,4 +81,4 @@ def _runs_of(task: Task) -> list[RunConfig]:
 
 def _steps(config: RunConfig) -> float:
     assert not isinstance(config.p, str)
-    return config.rounds * (config.cohort or 1) / config.p
+    return rounds_of(config) * (config.cohort or 1) / config.p

@@ -23,7 +23,7 @@ from scafflix.privacy import Limit
 from scafflix.problems.losses import Losses
 from scafflix.problems.problem import Problem
 from scafflix.runs import refusals
-from scafflix.runs.assembly import make_method, private_method, resolve
+from scafflix.runs.assembly import make_method, private_method, resolve, rounds_of
 from scafflix.runs.config import RunConfig
 from scafflix.runs.costs import Costs
 from scafflix.runs.runner import Runner
@@ -118,12 +118,11 @@ def _privacy(problem: Problem, member: Run, config: RunConfig) -> dict[str, Any]
         return {}
     limit = Limit(config.delta, config.budget)
     method = ready(member.method, names_of(problem.template))
-    account = Account(problem, member._replace(method=method), config.cohort, config.rounds, limit)
+    rounds = rounds_of(config)
+    account = Account(problem, member._replace(method=method), config.cohort, rounds, limit)
     made = {
         "noise multiplier": account.noise,
-        f"epsilon after {config.rounds} rounds (delta {account.delta:g})": account.worst(
-            config.rounds
-        ),
+        f"epsilon after {rounds} rounds (delta {account.delta:g})": account.worst(rounds),
     }
     ball = float(member.method.rate.noise)
     if account.unit == "example" and math.isfinite(ball):

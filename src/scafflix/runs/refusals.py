@@ -40,6 +40,7 @@ from scafflix.runs.assembly import (
     private_method,
     recipe_of,
     resolve,
+    rounds_of,
     served,
     training_alpha,
     trial_method,
@@ -156,7 +157,8 @@ def check_data(config: RunConfig, federation: Federation) -> None:
             "There are no validation data to look at; give validation, such as 0.1."
         )
     every = 1 if config.every is None else config.every
-    schedule = Schedule(rounds=config.rounds, cohort=config.cohort, every=every, part=config.part)
+    rounds = rounds_of(config)
+    schedule = Schedule(rounds=rounds, cohort=config.cohort, every=every, part=config.part)
     check_schedule(schedule, alpha, federation, not network)
     if network and config.optima != "none":
         check_validation(federation)

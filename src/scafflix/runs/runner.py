@@ -45,6 +45,7 @@ from scafflix.runs.assembly import (
     private_method,
     recipe_of,
     resolve,
+    rounds_of,
     training_alpha,
 )
 from scafflix.runs.config import (
@@ -175,7 +176,7 @@ class Runner:
         assert config.budget is not None
         method = private_method(make_method(self.plan(config, person), config), config)
         some, limit = Run(person, method, config.seed), Limit(config.delta, config.budget)
-        return noise_within(self.problem, some, self._cohort(config), config.rounds, limit)
+        return noise_within(self.problem, some, self._cohort(config), rounds_of(config), limit)
 
     def plan(self, config: RunConfig, person: Personalization, noise: float | None = None) -> Plan:
         """What theory advises for these gradients and this target; of a network, what was asked."""

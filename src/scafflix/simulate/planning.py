@@ -34,7 +34,7 @@ from scafflix.simulate.schedule import check_sampled
 from scafflix.theory import Plan
 
 FEW = 8  # clients whose alphas fit into a sentence
-BATCH, PROBABILITY, STEPSIZE = 20, 0.2, 0.1  # of a network, unless others are given
+BATCH, PROBABILITY = 20, 0.2  # of a network, unless others are given
 
 
 def participants(problem: Problem, person: Personalization) -> tuple[Problem, Personalization]:
@@ -108,7 +108,8 @@ def plan(
     """Constants of the clients that take part, and the stepsizes and p that theory advises.
 
     Of a network nobody knows constants: its plan has minibatches of 20, p = 0.2 and the given
-    stepsize or 0.1, the same for all clients, or in proportion to their curvatures at x_i*.
+    stepsize or the network's usual one (0.1 unless it says otherwise), the same for all clients, or
+    in inverse proportion to their curvatures at x_i*.
     """
     check_problem(problem)
     check_person(person)
@@ -160,7 +161,7 @@ def _for_network(
     individual: bool,
 ) -> Plan:
     """Chosen stepsizes for the clients that take part; where none does, as for alpha = 1."""
-    base = theory.chosen_stepsize(stepsize, STEPSIZE)
+    base = theory.chosen_stepsize(stepsize, problem.network.stepsize)
     gamma = np.full(problem.n, base)
     if individual:
         assert person.start is not None

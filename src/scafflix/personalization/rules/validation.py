@@ -15,7 +15,7 @@ from scafflix.models.network import Params
 from scafflix.personalization.mixing import mix
 from scafflix.personalization.rules.contract import GRID, Evidence, evidence_of
 from scafflix.personalization.rules.predictions import losses, predictions
-from scafflix.problems.evaluation import Home, examine
+from scafflix.problems.evaluation import Home, examine_each
 from scafflix.problems.problem import Problem
 
 
@@ -55,9 +55,7 @@ def evidence(
         seen = predictions(part, x_star, np.asarray(x))
         found = losses(problem, problem.labels["validation"], seen)
         return evidence_of(found, part.owners, problem.n)
-    rows = [
-        examine(problem, "validation", x, mixed_by(np.full(problem.n, alpha)), x_star, some)
-        for alpha in GRID
-    ]
+    homes = [mixed_by(np.full(problem.n, alpha)) for alpha in GRID]
+    rows = examine_each(problem, "validation", x, homes, x_star, some)
     found = np.stack([one.loss for one in rows], axis=1)
     return evidence_of(found, part.owners, problem.n, rows[0].entries)
