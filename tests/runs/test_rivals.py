@@ -89,6 +89,22 @@ def test_the_picture_has_a_dot_for_each_method(panel: Panel, tmp_path: Path) -> 
     assert (tmp_path / "rivals.md").read_text().startswith("**Iris: test loss and accuracy")
 
 
+def test_every_line_has_a_seed_before_any_has_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"rivals": FIGURE, "iris": DATA}
+    monkeypatch.setenv("SCAFFLIX_CACHE", str(tmp_path))
+    monkeypatch.setattr(reproduction, "figure_settings", settings.__getitem__)
+    said: list[str] = []
+
+    def progress(done: int, total: int, words: Any) -> None:
+        said.append(words.partition(":")[0])
+
+    reproduce("rivals", Scale.smoke, {"seeds": "2", "divisions": "1"}, progress)
+    seeds = [words for words in dict.fromkeys(said) if "seed" in words]
+    assert seeds == ["Ditto, seed 0", "Scafflix, seed 0", "Ditto, seed 1", "Scafflix, seed 1"]
+
+
 @pytest.mark.parametrize("scale", Scale)
 def test_every_rival_has_the_same_budget(scale: Scale) -> None:
     for _, tasks in plans("rivals", scale, {}):

@@ -107,22 +107,29 @@ def reproduce(
     planned = list(plans(name, scale, changes or {}))
     _check([task for _, tasks in planned for task in tasks])
     total = sum(task.runs for _, tasks in planned for task in tasks)
-    count = itertools.count()
-    runners: dict[Any, Runner] = {}
+    told = Told(itertools.count(), total, progress)
+    runners: dict[str, Runner] = {}
     panels = []
     for title, tasks in planned:
-        lines: dict[str, Line] = {}
-        tried: dict[str, list[Trial]] = {}
-        for task in tasks:
-            problem = str(sorted(_problem(task.config).items()))
+        lines = {task.label: Line(task.label, [], [], task.kind) for task in tasks}
+        tried: dict[str, list[Trial]] = {task.label: [] for task in tasks}
+        for problem, group in itertools.groupby(tasks, lambda task: _problem(task.config)):
+            some = list(group)
             if problem not in runners:
                 # one at a time in memory
-                runners = {problem: Runner.of(task.config, checkpoints)}
-            line, trials = _line(runners[problem], task, count, total, progress)
-            before = lines.setdefault(task.label, Line(task.label, [], [], task.kind))
-            before.chosen.extend(line.chosen)
-            before.records.extend(line.records)
-            tried.setdefault(task.label, []).extend(trials)
+                runners = {problem: Runner.of(some[0].config, checkpoints)}
+            runner = runners[problem]
+            for task in some:
+                setting, trials = _chosen(runner, task, told)
+                lines[task.label].chosen.append(setting)
+                tried[task.label].extend(trials)
+            # a seed of every line before the next: a figure that is stopped has those with fewer
+            for seed in range(max(task.seeds for task in some)):
+                for task in some:
+                    line = lines[task.label]
+                    if seed < task.seeds:
+                        config = replace(task.config, **line.chosen[-1], seed=seed)
+                        line.records.append(told.run(runner, task, config, f"seed {seed}"))
         panels.append(Panel(title, list(lines.values()), tried))
     return panels
 
@@ -134,7 +141,7 @@ def _check(tasks: list[Task]) -> None:
         refusals.check_keys(one)
     federations: dict[str, Federation] = {}
     for one in asked:
-        problem = str(sorted(_problem(one).items()))
+        problem = _problem(one)
         if problem not in federations:
             federations = {problem: load_federation(resolve(one))}  # one at a time in memory
         refusals.check_data(one, federations[problem])
@@ -225,26 +232,32 @@ def _numbers(name: str, given: Any, kind: type[Any]) -> tuple[Any, ...]:
         raise ScafflixError(f"{name} is {given!r}; give numbers.") from None
 
 
-def _line(
-    runner: Runner,
-    task: Task,
-    count: Iterator[int],
-    total: int,
-    progress: Progress | None,
-) -> tuple[Line, list[Trial]]:
-    def run(config: RunConfig, what: str) -> Record:
-        number = next(count)
+class Told(NamedTuple):
+    """Runs whose progress is told, with how many of all there are."""
+
+    numbers: Iterator[int]
+    total: int
+    progress: Progress | None
+
+    def run(self, runner: Runner, task: Task, config: RunConfig, what: str) -> Record:
+        number = next(self.numbers)
 
         def report(done: int, rounds: int, state: Standing | str) -> None:
-            if progress is not None:
-                progress(number, total, f"{task.label}, {what}: {done}/{rounds}, {state}")
+            if self.progress is not None:
+                words = f"{task.label}, {what}: {done}/{rounds}, {state}"
+                self.progress(number, self.total, words)
 
         return runner.cached_run(config, report)
+
+
+def _chosen(runner: Runner, task: Task, told: Told) -> tuple[Setting, list[Trial]]:
+    """The setting that is best on validation data, and all that were tried."""
 
     def attempt(setting: Setting, rounds: int) -> Trial:
         config = replace(task.tuning, **setting, rounds=rounds)
         config = replace(config, every=rounds) if config.every is not None else config
-        return Trial(setting, cell(config, run(config, f"trying {in_words(setting)}")))
+        made = told.run(runner, task, config, f"trying {in_words(setting)}")
+        return Trial(setting, cell(config, made))
 
     def ranked(trials: list[Trial]) -> list[Trial]:
         """The best first, without those that diverged."""
@@ -259,10 +272,7 @@ def _line(
     for kept, rounds in task.compared:
         trials = [attempt(setting, rounds) for setting in settings[:kept]]
         settings, tried = [one.setting for one in ranked(trials)], [*tried, *trials]
-    chosen = settings[0]
-    config = replace(task.config, **chosen)
-    records = [run(replace(config, seed=seed), f"seed {seed}") for seed in range(task.seeds)]
-    return Line(task.label, [chosen], records, task.kind), tried
+    return settings[0], tried
 
 
 def in_words(setting: Setting) -> str:
@@ -274,7 +284,7 @@ def in_words(setting: Setting) -> str:
     return ", ".join(f"{name} {value}" for name, value in setting.items())
 
 
-def _problem(config: RunConfig) -> dict[str, Any]:
-    """What a runner is made for."""
+def _problem(config: RunConfig) -> str:
+    """What a runner is made for, in words."""
     resolved = plain(resolve(config))
-    return {entry.name: resolved.get(entry.name) for entry in fields(ProblemConfig)}
+    return str(sorted((entry.name, resolved.get(entry.name)) for entry in fields(ProblemConfig)))
