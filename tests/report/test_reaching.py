@@ -96,3 +96,4 @@ def test_the_picture_has_the_lines_that_are_looked_at_under_way() -> None:
     assert first.get_label() == second.get_label() == "A"
     np.testing.assert_allclose(first.get_ydata(), [1, 1 / 3, 1 / 5, 1 / 7])
     np.testing.assert_allclose(second.get_ydata(), [10, 70, 86, 84])
+    assert 60 < score.get_ylim()[0] < 70 < 86 < score.get_ylim()[1] < 90

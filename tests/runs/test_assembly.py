@@ -26,7 +26,7 @@ def test_the_stepsize_of_a_network_is_gamma_for_every_method(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "stepsize"), [("cnn", 0.3), ("lstm", 1.0), ("lstm:units=64", 1.0), ("dense", 0.1)]
+    ("model", "stepsize"), [("cnn", 0.1), ("lstm", 1.0), ("lstm:units=64", 1.0), ("dense", 0.1)]
 )
 def test_a_network_has_rounds_and_a_stepsize_of_its_own(model: str, stepsize: float) -> None:
     found = resolve(build(RunConfig, {"data": "digits", "model": model}))

@@ -113,4 +113,4 @@ def _cnn(classes: int) -> Network:
             "output": layer(glorot(keys[3], (128, classes), jnp.float32), classes),
         }
 
-    return Network("cnn", init, _apply, stepsize=0.3)
+    return Network("cnn", init, _apply)

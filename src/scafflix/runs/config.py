@@ -227,8 +227,7 @@ class RunConfig(TrainingConfig):
         None,
     )
     stepsize: Auto = key(
-        "auto (individual, by theory; for networks 0.3 with cnn, 1 with lstm, else 0.1), common, "
-        "or a number.",
+        "auto (individual, by theory; for networks 0.1, or 1 with lstm), common, or a number.",
         "auto",
     )
     transport: str = key(

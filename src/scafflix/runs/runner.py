@@ -118,7 +118,9 @@ class Runner:
                 member = self.member(config, part)
                 options = self._options(config, scores, part)
                 made.append(run(self.problem, *member[:2], seed=member.seed, **options))
-        shown = configs if self.problem.linear else asked
+        shown = asked
+        if self.problem.linear:
+            shown = [replace(config, rounds=rounds_of(config)) for config in configs]
         return [
             replace(one, config={**plain(config), "alpha": _shown_alpha(config, one)})
             for one, config in zip(made, shown, strict=True)
