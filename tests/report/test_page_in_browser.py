@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -236,10 +236,12 @@ def test_a_network_shows_what_it_has(browser: Browser, tmp_path: Path) -> None:
     visit.context.close()
 
 
-@pytest.mark.parametrize("record", [made.convex()[0], made.network()])
+# made in the test: workers that collect at once would compile the same programs at once
+@pytest.mark.parametrize("make", [lambda: made.convex()[0], made.network])
 def test_the_page_says_what_the_run_comes_to_and_draws_its_reliability(
-    browser: Browser, tmp_path: Path, record: Record
+    browser: Browser, tmp_path: Path, make: Callable[[], Record]
 ) -> None:
+    record = make()
     visit = Visit(browser, written([record], tmp_path))
     words = visit.tab.locator("#line-words").inner_text()
     for sentence in recommendation(record):

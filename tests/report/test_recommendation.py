@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -128,8 +129,10 @@ def test_a_federation_speaks_of_losses_or_says_that_it_was_not_told() -> None:
     assert second.startswith("By test loss, taking part does not pay for 1 of 4 clients: site-3")
 
 
-@pytest.mark.parametrize("record", [made.convex()[0], made.network()])
-def test_real_runs_of_both_kinds_end_with_two_sentences(record: Record) -> None:
+# made in the test: workers that collect at once would compile the same programs at once
+@pytest.mark.parametrize("make", [lambda: made.convex()[0], made.network])
+def test_real_runs_of_both_kinds_end_with_two_sentences(make: Callable[[], Record]) -> None:
+    record = make()
     first, second = recommendation(record)
     assert first.startswith("The models that clients take home have a test accuracy of ")
     assert "taking part" in second
