@@ -182,8 +182,8 @@ def _tasks(lines: list[dict[str, Any]], base: dict[str, Any], scale: Scale) -> I
     rungs = _rungs(base.pop("tuning_rounds"), *_numbers("rounds", base["rounds"], int))
     by_loss = base.pop("by", "score") == "loss"
     for line in lines:
-        own = {key: line[key] for key in line if key not in ("label", "tries", "kind", *Scale)}
-        own = _with_few({**own, **line.get(scale, {})}, base, scale)
+        own = {key: line[key] for key in line if key not in ("label", "tries", "kind")}
+        own = _with_few(own, base, scale)
         config = _run_of({**base, **own, "keep": "none"})
         # a stepsize is chosen for a method as the data set's file has it, not for every
         # line: gamma steps in the space of the clients' models, whatever alpha, tau and p
