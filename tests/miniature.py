@@ -117,7 +117,7 @@ def method_of(
     plan = without_theory(alpha[active], gamma[active], p, gradient or Exact())
     mu = np.full(len(plan.alpha), L2)
     plan = replace(plan, constants=plan.constants._replace(mu=mu))
-    given = {"p": p, "own": "*/bias", **options}
+    given = {"p": p, "own": "*/bias", "cap": 0.0, **options}
     return make(plan, **{key: value for key, value in given.items() if key in parameters(make)})
 
 

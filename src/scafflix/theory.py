@@ -86,6 +86,7 @@ class Plan(Shown):
     p: float  # the probability of communication
     epsilon: float | None
     pace: str = "expected"  # of control variates: the proven one
+    cap: float = 0.0  # on the length of a corrected step, in lengths of the gradient; 0: none
     made_for: Mapping[str, Any] | None = None  # functions, smoothness and alpha; None: unknown
 
     @property
@@ -169,7 +170,7 @@ def without_theory(alpha: Floats, gamma: Floats, p: float, gradient: Gradient) -
     unknown = np.full(len(alpha), np.inf)
     nothing = np.zeros(len(alpha))
     constants = Constants(1 / gamma, nothing, unknown)
-    return Plan(alpha, constants, gradient, unknown, nothing, gamma, p, None, "steady")
+    return Plan(alpha, constants, gradient, unknown, nothing, gamma, p, None, "steady", 1.0)
 
 
 def probability(gamma: Floats, mu: Floats) -> float:

@@ -214,6 +214,7 @@ def test_a_network_with_cohorts_deployed_makes_the_models_of_the_simulator(
     plan = without_theory(alpha, np.full(4, 0.1), 0.4, gradient)
     chosen: dict[str, Any] = {"p": 0.4}
     chosen |= {"pace": "actual"} if "pace" in parameters(METHODS[name]) else {}
+    chosen |= {"cap": 0.5} if "cap" in parameters(METHODS[name]) else {}
     chosen |= {"own": "*/bias"} if "own" in parameters(METHODS[name]) else {}
     method = ready(METHODS[name](plan, **chosen), names_of(whole.template))
     random = np.random.default_rng(5)

@@ -128,12 +128,16 @@ def test_with_all_clients_and_full_batches_it_is_the_convex_engine(pace: str) ->
 
 
 @pytest.mark.parametrize("pace", PACES)
-@pytest.mark.parametrize("name", [n for n, make in METHODS.items() if "pace" in parameters(make)])
+@pytest.mark.parametrize(
+    ("name", "cap"),
+    [(n, 0.0) for n, make in METHODS.items() if "pace" in parameters(make)]
+    + [(n, 0.5) for n, make in METHODS.items() if "cap" in parameters(make)],
+)
 def test_weighted_control_variates_sum_to_zero_after_many_sampled_rounds(
-    name: str, pace: str
+    name: str, cap: float, pace: str
 ) -> None:
     small = miniature.problem((6,), 0.0)
-    chosen = miniature.method(name, ALPHA, GAMMA, 0.4, Minibatch(4), pace=pace)
+    chosen = miniature.method(name, ALPHA, GAMMA, 0.4, Minibatch(4), pace=pace, cap=cap)
     made = miniature.run(small, chosen, ALPHA, miniature.points(small), rounds=60, cohort=3)
     assert made.divergence is None
     h = miniature.controls(made, chosen, ALPHA)
@@ -155,6 +159,16 @@ def test_all_paces_converge_to_the_same_optimum_of_a_strongly_convex_problem() -
         chosen = miniature.method("scafflix", ALPHA, GAMMA, 0.3, pace=pace)
         made = miniature.run(small, chosen, ALPHA, x_star, rounds=200)
         np.testing.assert_allclose(miniature.matrix(made.x), optimum, atol=1e-5)
+
+
+@pytest.mark.parametrize("cap", [0.5, 1.0])
+def test_a_cap_leaves_the_optimum_where_it_is(cap: float) -> None:
+    small = miniature.problem((), 0.5)
+    shape = miniature.matrix(small.start(0)).shape
+    optimum = reference.minimizer(reference.average(functions(0.5)), shape)
+    chosen = miniature.method("scafflix", ONES, GAMMA, 0.3, pace="cautious", cap=cap)
+    made = miniature.run(small, chosen, ONES, None, rounds=200)
+    np.testing.assert_allclose(miniature.matrix(made.x), optimum, atol=1e-5)
 
 
 def test_control_variates_tend_to_the_gradients_at_the_optimum() -> None:

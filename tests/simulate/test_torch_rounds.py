@@ -25,6 +25,10 @@ def test_every_method_makes_the_models_that_it_makes_in_jax(name: str) -> None:
     assert_equal(*records("dense", EVERY[name]), close=3e-5)
 
 
+def test_capped_control_variates_are_those_of_jax() -> None:
+    assert_equal(*records("dense", lambda plan: METHODS["scafflix"](plan, cap=0.5)), close=3e-5)
+
+
 def test_noise_at_the_server_is_that_of_jax() -> None:
     def noisy(plan: Plan) -> Method:
         return private(METHODS["fedavg"](plan), 0.5, 0.2, noise_at="server")

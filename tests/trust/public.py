@@ -145,7 +145,7 @@ def calls() -> dict[str, Call]:
     start = {"x": networks.start(0), "rounds": 1, "bits": (10, 10)}
     optima = {"problem": networks, "alpha": 0.5, "optima": True, "start": sx.Start(**start)}
     optima |= {"recipe": sx.Recipe(**recipe), "progress": None}
-    chosen = {"p": 0.5, "pace": "actual", "pull": 0.2, "server_stepsize": 1.5}
+    chosen = {"p": 0.5, "pace": "actual", "cap": 2.0, "pull": 0.2, "server_stepsize": 1.5}
     chosen |= {"compressor": "natural", "omega": 0.2}
     chosen |= {"sigma": 0.1, "rho": 0.9, "s": 2, "chi": 0.5}
     chosen |= {"inner": 2, "beta": 0.9, "weight": 0.4, "adapt": 0.5, "a": 0.1}

@@ -63,6 +63,16 @@ def choose(condition: Any, yes: Tree, no: Tree) -> Tree:
     return jax.tree.map(pick, yes, no)
 
 
+def inner(one: Any, other: Any) -> Any:
+    """<x, y> over all numbers of two points: trees of arrays of any kind.
+
+    >>> int(inner(Vector({"weight": jnp.array([1, 2])}), Vector({"weight": jnp.array([3, 4])})))
+    11
+    """
+    leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return sum((x * y).sum() for x, y in leaves)
+
+
 def names_of(tree: Tree) -> tuple[str, ...]:
     """The names of a tree's arrays, in order: their paths. One array alone has no name.
 

@@ -57,7 +57,8 @@ def plan_run(config: DeployConfig, roster: Roster) -> tuple[Method, Settings]:
     elif config.privacy != "none" and not is_network(config.model):  # which tells no constants
         config = replace(config, pace="expected" if config.pace == "auto" else config.pace)
         p = config.p if "p" in parameters(find(config.method)) else 1.0
-        plan, planned = advice(people, estimate_of(config), config.stepsize, p), False
+        plan = replace(advice(people, estimate_of(config), config.stepsize, p), cap=0.0)
+        planned = False
     else:
         config = network_defaults(config)
         plan = advice(people, estimate_of(config), config.stepsize, config.p)

@@ -73,7 +73,7 @@ def parameters(method: Callable[..., Method]) -> tuple[str, ...]:
     """The hyperparameters that a method's constructor takes besides a plan and stepsizes.
 
     >>> parameters(scafflix), parameters(gd)
-    (('p', 'pace'), ())
+    (('p', 'pace', 'cap'), ())
     """
     try:
         names = signature(method).parameters

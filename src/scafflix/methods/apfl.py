@@ -9,13 +9,13 @@ another one than FLIX's, which mixes with the local optimum.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 from jax.tree_util import Partial
 
 from scafflix.core.arguments import real_number
 from scafflix.core.errors import ScafflixError
+from scafflix.core.vector import inner
 from scafflix.methods import fedavg as averaging
 from scafflix.methods.method import Client, Method, Number, Point, Points, Sent
 from scafflix.personalization.mixing import mix
@@ -35,12 +35,6 @@ class Local(NamedTuple):
     w: Point
     v: Point
     a: Number
-
-
-def inner(one: Point, other: Point) -> Any:
-    """<x, y> over all numbers of two points."""
-    leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    return sum((x * y).sum() for x, y in leaves)
 
 
 def init_client(weight: Number, client: Client, x0: Point, h0: Point) -> State:

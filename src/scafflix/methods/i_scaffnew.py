@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from jax.tree_util import Partial
 
+from scafflix.core.arguments import real_number
 from scafflix.core.types import Floats
 from scafflix.methods.method import (
     Client,
@@ -18,6 +19,7 @@ from scafflix.methods.method import (
     Number,
     Point,
     Sent,
+    corrected,
     geometric,
     paced,
 )
@@ -64,6 +66,11 @@ def commit(
     return State(state.h + (factor(steps) / client.step) * (after.x - x_hat))
 
 
+def capped_step(cap: Number, client: Client, state: State, sent: Sent, x: Point, g: Point) -> Point:
+    """Line 7 with a step at most `cap` times as long as one along g_i alone."""
+    return x - client.step * corrected(cap, client.alpha * g, state.h)
+
+
 def controls(client: Client, state: State) -> Point:
     return (1 / client.alpha) * state.h
 
@@ -73,25 +80,28 @@ def i_scaffnew(
     stepsize: float | Floats | None = None,
     p: float | None = None,
     pace: str | None = None,
+    cap: float | None = None,
 ) -> Method:
-    """i-Scaffnew with the plan's individual stepsizes, or with given stepsizes on the f~_i."""
+    """i-Scaffnew with the plan's individual stepsizes, or with given stepsizes on the f~_i; pace
+    and cap as of Scafflix."""
     check_plan(plan)
     step = chosen_stepsizes(stepsize, plan.gamma / plan.alpha**2, plan.n)
     gamma = step * plan.alpha**2
     p = chosen_probability(p, plan.p_for(gamma))
     pace = plan.pace if pace is None else pace
     factor = paced(p, pace)
+    cap = plan.cap if cap is None else real_number("cap", cap)
     return Method(
         name="i_scaffnew",
-        settings={"p": p, "pace": pace},
+        settings={"p": p, "pace": pace, "cap": cap},
         gamma=gamma,
         limit=1 / plan.A,
         p=p,
-        rate=plan.guarantee(gamma, p) if pace == "expected" else NO_RATE,
+        rate=plan.guarantee(gamma, p) if pace == "expected" and not cap else NO_RATE,
         gradient=plan.gradient,
         made_for=plan.made_for,
         init_client=Partial(init_client),
-        local_step=Partial(local_step),
+        local_step=Partial(capped_step, cap) if cap else Partial(local_step),
         upload=Partial(upload),
         commit=Partial(commit, factor),
         local_steps=Partial(geometric, p),

@@ -22,6 +22,7 @@ from jax.tree_util import Partial
 
 from scafflix.core.arguments import choice
 from scafflix.core.durable import Arrays
+from scafflix.core.vector import inner
 from scafflix.gradients import Gradient
 from scafflix.personalization.mixing import mix
 from scafflix.privacy.terms import Release
@@ -215,6 +216,23 @@ def paced(p: Number, pace: str) -> Factor:
     """
     choice("pace", pace, tuple(PACES))
     return Partial(PACES[pace], *(() if pace == "actual" else (p,)))
+
+
+def corrected(cap: Number, g: Point, h: Point) -> Point:
+    """g - h, at most `cap` times as long as g.
+
+    The h_i of a client that is seldom there may be far longer than the gradients that it meets now.
+    Its steps would then follow h_i alone, and in a long round go far astray. Near the optimum h_i
+    is nearly g_i, and nothing is shortened.
+
+    >>> g, h = np.array([0.0, 1.0]), np.array([3.0, 5.0])
+    >>> corrected(1, g, h).round(3).tolist(), corrected(9, g, h).tolist()
+    ([-0.6, -0.8], [-3.0, -4.0])
+    """
+    difference = g - h
+    room, length = cap**2 * inner(g, g), inner(difference, difference)
+    larger = length + (room - length) * (room > length)
+    return (room / (larger + (larger == 0))) ** 0.5 * difference
 
 
 @dataclass(frozen=True, kw_only=True)

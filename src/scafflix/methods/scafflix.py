@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from jax.tree_util import Partial
 
+from scafflix.core.arguments import real_number
 from scafflix.core.types import Floats
 from scafflix.methods.method import (
     Client,
@@ -15,6 +16,7 @@ from scafflix.methods.method import (
     Number,
     Point,
     Sent,
+    corrected,
     geometric,
     paced,
 )
@@ -61,6 +63,11 @@ def commit(
     return State(state.h + (factor(steps) * client.alpha / client.gamma) * (after.x - x_hat))
 
 
+def capped_step(cap: Number, client: Client, state: State, sent: Sent, x: Point, g: Point) -> Point:
+    """Line 9 with a step at most `cap` times as long as one along g_i alone."""
+    return x - (client.gamma / client.alpha) * corrected(cap, g, state.h)
+
+
 def controls(client: Client, state: State) -> Point:
     return state.h
 
@@ -70,29 +77,33 @@ def scafflix(
     stepsize: float | Floats | None = None,
     p: float | None = None,
     pace: str | None = None,
+    cap: float | None = None,
 ) -> Method:
     """Scafflix with the plan's individual stepsizes gamma_i, or with given ones.
 
     p defaults to sqrt(min_i gamma_i mu_i), which makes both terms of the rate equal; control
     variates advance by p (`expected`, Theorem 1's), by 1/K (`actual`), by the smaller
-    (`cautious`), or by a fifth of that (`steady`, which the plan of a network advises).
+    (`cautious`), or by a fifth of that (`steady`, which the plan of a network advises). With a
+    `cap` no step is more than so many times as long as it would be without a control variate: 1 for
+    a network, 0, which is none, where theory speaks.
     """
     check_plan(plan)
     gamma = chosen_stepsizes(stepsize, plan.gamma, plan.n)
     p = chosen_probability(p, plan.p_for(gamma))
     pace = plan.pace if pace is None else pace
     factor = paced(p, pace)
+    cap = plan.cap if cap is None else real_number("cap", cap)
     return Method(
         name="scafflix",
-        settings={"p": p, "pace": pace},
+        settings={"p": p, "pace": pace, "cap": cap},
         gamma=gamma,
         limit=1 / plan.A,
         p=p,
-        rate=plan.guarantee(gamma, p) if pace == "expected" else NO_RATE,
+        rate=plan.guarantee(gamma, p) if pace == "expected" and not cap else NO_RATE,
         gradient=plan.gradient,
         made_for=plan.made_for,
         init_client=Partial(init_client),
-        local_step=Partial(local_step),
+        local_step=Partial(capped_step, cap) if cap else Partial(local_step),
         upload=Partial(upload),
         commit=Partial(commit, factor),
         local_steps=Partial(geometric, p),

@@ -26,9 +26,10 @@ def scaffnew(
     stepsize: float | None = None,
     p: float | None = None,
     pace: str | None = None,
+    cap: float | None = None,
 ) -> Method:
     """i-Scaffnew with one stepsize: the largest that suits every client, or a given one."""
     check_plan(plan)
     common = chosen_stepsize(stepsize, (plan.gamma / plan.alpha**2).min())
-    made = i_scaffnew(plan, common, p, pace)
+    made = i_scaffnew(plan, common, p, pace, cap)
     return replace(made, name="scaffnew", upload=Partial(upload))

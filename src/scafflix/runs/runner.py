@@ -66,7 +66,7 @@ from scafflix.theory import Plan
 COHORT = 10  # clients of a network that are sampled per round, unless told otherwise
 # to be raised when the same configuration gives another record, and when a default of a key
 # changes: runs are named without what is by default
-RECIPE = 7
+RECIPE = 8
 
 
 class Runner:
