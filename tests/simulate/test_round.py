@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -169,6 +171,19 @@ def test_a_cap_leaves_the_optimum_where_it_is(cap: float) -> None:
     chosen = miniature.method("scafflix", ONES, GAMMA, 0.3, pace="cautious", cap=cap)
     made = miniature.run(small, chosen, ONES, None, rounds=200)
     np.testing.assert_allclose(miniature.matrix(made.x), optimum, atol=1e-5)
+
+
+def test_the_states_of_the_clients_are_freed_with_the_run() -> None:
+    small = miniature.problem((6,), 0.0)
+    chosen = miniature.method("scafflix", ONES, GAMMA, 0.4)
+    gc.disable()  # it would free them too, but only after a while
+    try:
+        made = miniature.run(small, chosen, ONES, None, rounds=2, cohort=3)
+        states = weakref.ref(made.states)
+        del made
+        assert states() is None
+    finally:
+        gc.enable()
 
 
 def test_control_variates_tend_to_the_gradients_at_the_optimum() -> None:

@@ -19,6 +19,7 @@ from scafflix.core.progress import Progress, Standing
 from scafflix.core.sharing import gather
 from scafflix.core.store import Store
 from scafflix.core.streams import Stream
+from scafflix.core.types import Floats
 from scafflix.core.vector import Vector
 from scafflix.gradients import check_batch
 from scafflix.methods.method import Client, Method
@@ -106,18 +107,17 @@ class _Run:
         self.problem, self.schedule, self.trail = problem, schedule, trail
         self.watcher = watcher
         self.start, self.dtype = start, problem.dtype
-        self.active, self.alpha = person.active, person.alpha.astype(self.dtype)
+        self.active = person.active
         self.size = len(self.active) if schedule.cohort is None else schedule.cohort
         # each client brings its stepsize, whoever else takes part
         common = replace(method, gamma=None, limit=None)
         self.method: Method = jax.tree.map(self.dtype.type, common)
-        self.gamma = np.ones(problem.n, self.dtype)  # of one that does not take part, any
-        self.gamma[self.active] = method.gamma
+        self.everyone = self._everyone(person.alpha, method.gamma)
         self.empty = self._empty_state()
         check_sampled(self.method.gradient, "zero")
         self.rounds = self._rounds()
         x_star = person.store(problem)
-        those = (problem, person, self.method, self._clients_of)
+        those = (problem, person, self.method, self.everyone)
         self.looks: Looks
         if problem.linear:
             assert optimum is not None
@@ -179,11 +179,19 @@ class _Run:
                 store.write(some, states)
         return store
 
+    def _everyone(self, alpha: Floats, stepsizes: Any) -> Client:
+        """What the method knows of every client, without the local optima."""
+        gamma = np.ones(self.problem.n)  # of one that does not take part, any
+        gamma[self.active] = stepsizes
+        numbers = np.full(self.problem.n, len(self.active))
+        known = Client(alpha, gamma, None, self.problem.train.counts, numbers)
+        made: Client = jax.tree.map(lambda leaf: leaf.astype(self.dtype), known)
+        return made
+
     def _clients_of(self, clients: NDArray[np.int64]) -> Client:
-        """What the method knows of some clients, without their local optima."""
-        everybody = np.full(len(clients), len(self.active), self.dtype)
-        examples = self.problem.train.counts[clients].astype(self.dtype)
-        return Client(self.alpha[clients], self.gamma[clients], None, examples, everybody)
+        """The same of some."""
+        some: Client = jax.tree.map(lambda leaf: leaf[clients], self.everyone)
+        return some
 
     def go(self, report: Progress) -> Trained:
         """All rounds, or as many as go well."""

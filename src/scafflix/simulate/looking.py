@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
@@ -26,8 +25,6 @@ from scafflix.simulate.planning import participants
 from scafflix.simulate.schedule import Schedule
 from scafflix.simulate.tuning import Some, tuned
 
-# of some clients, what the method knows of them without their local optima
-ClientsOf = Callable[[NDArray[np.int64]], Client]
 Look = tuple[dict[str, float], dict[str, Examined]]
 
 
@@ -60,19 +57,20 @@ class LinearLooks:
         problem: Problem,
         person: Personalization,
         method: Method,
-        clients_of: ClientsOf,
+        everyone: Client,
         empty: Any,
         optimum: Optimum,
     ) -> None:
         self.part, self.person = participants(problem, person)
         self.method, self.optimum, self.active = method, optimum, person.active
-        self.clients_of, self.empty = clients_of, empty
+        self.clients: Client = jax.tree.map(lambda leaf: leaf[self.active], everyone)
+        self.empty = empty
 
     def at(self, x: Params, states: Store | None, rounds: int) -> Look:
         x, person = np.asarray(x), self.person
         value, square = objective(self.part.losses, person.points, person.alpha, x)
         remembered = self.empty if states is None else states.read(self.active)
-        clients = self.clients_of(self.active)._replace(x_star=Vector(person.points))
+        clients = self.clients._replace(x_star=Vector(person.points))
         psi = _psi(self.method, self.optimum, clients, Vector(x), remembered)
         values = {
             "objective": value,
@@ -95,12 +93,12 @@ class NetworkLooks:
         problem: Problem,
         person: Personalization,
         method: Method,
-        clients_of: ClientsOf,
+        everyone: Client,
         x_star: Store | None,
         schedule: Schedule,
     ) -> None:
         self.problem, self.method, self.x_star = problem, method, x_star
-        self.clients_of, self.part, self.seed = clients_of, schedule.part, schedule.seed
+        self.everyone, self.part, self.seed = everyone, schedule.part, schedule.seed
         # whether clients take home the global model
         self.alike = method.mixes and (x_star is None or bool((person.alpha == 1).all()))
 
@@ -127,9 +125,9 @@ class NetworkLooks:
             some = Some(clients, states, numbers.astype(np.int32))
             return tuned(self.problem, self.method, x, some, self.seed, rounds)
 
-        method, everyone = self.method, self.clients_of(np.arange(self.problem.n))
+        method = self.method
         remembered = None if method.mixes else states
-        return Home(method.personal, everyone, remembered, method.tune and tune)
+        return Home(method.personal, self.everyone, remembered, method.tune and tune)
 
     def loss_at_start(self, x: Params, first: dict[str, float]) -> float:
         return first[f"{self.part}_loss"]
