@@ -83,7 +83,7 @@ def i_scaffnew(
     cap: float | None = None,
 ) -> Method:
     """i-Scaffnew with the plan's individual stepsizes, or with given stepsizes on the f~_i; pace
-    and cap as of Scafflix."""
+    and cap are as in Scafflix."""
     check_plan(plan)
     step = chosen_stepsizes(stepsize, plan.gamma / plan.alpha**2, plan.n)
     gamma = step * plan.alpha**2

@@ -221,8 +221,8 @@ def paced(p: Number, pace: str) -> Factor:
 def corrected(cap: Number, g: Point, h: Point) -> Point:
     """g - h, at most `cap` times as long as g.
 
-    The h_i of a client that is seldom there may be far longer than the gradients that it meets now.
-    Its steps would then follow h_i alone, and in a long round go far astray. Near the optimum h_i
+    The h_i of a client that seldom takes part may be far longer than its gradients of today. Its
+    steps would then follow h_i alone, and lead far off course in a long round. Near the optimum h_i
     is nearly g_i, and nothing is shortened.
 
     >>> g, h = np.array([0.0, 1.0]), np.array([3.0, 5.0])

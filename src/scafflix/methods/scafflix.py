@@ -84,8 +84,8 @@ def scafflix(
     p defaults to sqrt(min_i gamma_i mu_i), which makes both terms of the rate equal; control
     variates advance by p (`expected`, Theorem 1's), by 1/K (`actual`), by the smaller
     (`cautious`), or by a fifth of that (`steady`, which the plan of a network advises). With a
-    `cap` no step is more than so many times as long as it would be without a control variate: 1 for
-    a network, 0, which is none, where theory speaks.
+    `cap`, no step is longer than that many times the step without a control variate; the plan of a
+    network advises 1, and 0 is no cap.
     """
     check_plan(plan)
     gamma = chosen_stepsizes(stepsize, plan.gamma, plan.n)

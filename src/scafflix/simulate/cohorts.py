@@ -189,7 +189,7 @@ class _Run:
         return made
 
     def _clients_of(self, clients: NDArray[np.int64]) -> Client:
-        """The same of some."""
+        """The same for some clients."""
         some: Client = jax.tree.map(lambda leaf: leaf[clients], self.everyone)
         return some
 
