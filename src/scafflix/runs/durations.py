@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from scafflix.core.progress import Standing
+from scafflix.core.vector import Vector
+from scafflix.gradients import points_of
+from scafflix.methods.method import Client, Method
 from scafflix.models import is_network
+from scafflix.models.naming import array_names
+from scafflix.runs import refusals
 from scafflix.runs.assembly import rounds_of
 from scafflix.runs.config import RunConfig, Scale
 from scafflix.runs.reproduction import Task, plans
@@ -21,36 +28,36 @@ class Foreseen(NamedTuple):
     """What is ahead, if nothing of it is in the cache."""
 
     runs: int
-    steps: float  # local steps of a client, of all runs
-    seconds: float  # those alone: without local optima and looks
+    gradients: float  # of clients' batches, in all runs
+    seconds: float  # for those alone: without local optima and looks
 
     def __str__(self) -> str:
         """In words.
 
         >>> print(Foreseen(4, 2e5, 5400.0))
-        4 runs with 200,000 local steps of a client: about 1.5 h here, less what is in the cache
+        4 runs with 200,000 gradients of batches: about 1.5 h here, less what is in the cache
         """
         hours = self.seconds / 3600
         spent = f"{hours:.2g} h" if hours >= 1 else f"{max(1, round(60 * hours))} min"
-        ahead = f"{self.runs} runs with {self.steps:,.0f} local steps of a client"
+        ahead = f"{self.runs} runs with {self.gradients:,.0f} gradients of batches"
         return f"{ahead}: about {spent} here, less what is in the cache"
 
 
 def foreseen(name: str, scale: Scale, changes: Mapping[str, Any]) -> Foreseen | None:
     """Of a figure of networks, by a few rounds on each of its data sets; None of linear models."""
-    runs, steps, seconds = 0, 0.0, 0.0
+    runs, gradients, seconds = 0, 0.0, 0.0
     rates: dict[str, float] = {}
     for _, tasks in plans(name, scale, changes):
         if not is_network(tasks[0].config.model):
             continue
         ahead = {str(config): config for task in tasks for config in _runs_of(task)}
-        panel = sum(map(_steps, ahead.values()))
+        panel = sum(map(_gradients, ahead.values()))
         model = f"{tasks[0].config.data}, {tasks[0].config.model}"
         if model not in rates:
             rates[model] = steps_a_second(Runner.of(tasks[0].config), tasks[0].config)
-        runs, steps = runs + len(ahead), steps + panel
+        runs, gradients = runs + len(ahead), gradients + panel
         seconds += panel / rates[model]
-    return Foreseen(runs, steps, seconds) if runs else None
+    return Foreseen(runs, gradients, seconds) if runs else None
 
 
 def steps_a_second(runner: Runner, config: RunConfig) -> float:
@@ -79,6 +86,16 @@ def _runs_of(task: Task) -> list[RunConfig]:
     return [*compared, *(replace(config, seed=seed) for seed in range(task.seeds))]
 
 
-def _steps(config: RunConfig) -> float:
-    assert not isinstance(config.p, str)
-    return rounds_of(config) * (config.cohort or 1) / config.p
+def _gradients(config: RunConfig) -> float:
+    method = refusals.trial(config)
+    steps = rounds_of(config) * (config.cohort or 1) / float(method.p)
+    return steps * _asked(method, array_names(config.model))
+
+
+def _asked(method: Method, names: Sequence[str]) -> int:
+    """At how many points a client wants a gradient in a step, with a model of these arrays."""
+    x = Vector({name: np.zeros(()) for name in names})
+    client = Client(1.0, 1.0, x)
+    state, sent = method.init_client(client, x, x), method.broadcast(method.init_server(x))
+    points, _ = points_of(method.asks(client, state, sent, method.begin(client, state, sent)))
+    return len(points)
