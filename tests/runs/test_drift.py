@@ -13,6 +13,7 @@ from scafflix.runs.config import Scale
 from scafflix.runs.reproduction import plans, reproduce
 
 LONG = (Scale.laptop, Scale.machine, Scale.paper)
+WRITERS = "0,1,2,3,4,5,6,7"  # the panels on FEMNIST
 FEW = {"model": "dense", "batch": 5, "min_examples": 5, "grid": [1e-5], "panels": "0,5"}
 
 
@@ -27,9 +28,9 @@ def test_both_methods_minimize_the_same_objective_with_the_same_search(scale: Sc
 
 
 @pytest.mark.parametrize("scale", LONG)
-def test_all_panels_with_as_many_clients_make_the_same_local_steps(scale: Scale) -> None:
+def test_all_panels_with_as_many_writers_make_the_same_local_steps(scale: Scale) -> None:
     steps: dict[int | None, set[float]] = {}
-    for _, (task, _) in plans("drift", scale, {}):
+    for _, (task, _) in plans("drift", scale, {"panels": WRITERS}):
         assert not isinstance(task.config.p, str)
         steps.setdefault(task.config.cohort, set()).add(round(task.config.rounds / task.config.p))
     assert set(steps) == {10, 30}
@@ -38,8 +39,9 @@ def test_all_panels_with_as_many_clients_make_the_same_local_steps(scale: Scale)
 
 def test_the_most_unlike_come_first() -> None:
     tasks = [first for _, (first, _) in plans("drift", Scale.machine, {})]
-    assert [task.config.split for task in tasks] == ["classes:0.33"] * 4 + [None] * 4
-    assert [task.config.p for task in tasks] == [0.05, 0.2] * 4
+    assert [task.config.split for task in tasks] == ["classes:0.33"] * 4 + [None] * 5
+    assert [task.config.p for task in tasks] == [0.05, 0.2] * 4 + [0.2]
+    assert [task.config.data for task in tasks] == ["femnist"] * 8 + ["shakespeare"]
 
 
 def test_the_table_is_about_the_global_model(
