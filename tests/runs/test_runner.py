@@ -368,7 +368,7 @@ DEFAULTS: dict[str, Any] = {
     "start": "ones",
     "h0": "zero",
     "part": "test",
-    "keep": "personal",
+    "keep": "auto",  # of cached runs always none, so that this one may change
     "warmup": 100,
     "warmup_stepsize": 0.1,
     "privacy": "none",
@@ -439,7 +439,19 @@ def test_models_too_large_to_keep_are_refused_before_the_first_round(
     monkeypatch.setattr(recording, "LARGEST_MODELS", 100)
     monkeypatch.setattr(training.Compiled, "play", refuse)
     with pytest.raises(ScafflixError, match="run with keep global"):
-        run()
+        run(keep="personal")
+
+
+def test_of_models_too_large_to_keep_the_global_one_is_kept_if_nobody_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run().summary["kept"] == "personal"
+    monkeypatch.setattr(recording, "LARGEST_MODELS", 100)
+    made = run()
+    assert made.summary["kept"] == "global"
+    assert {name.partition("/")[0] for name in made.models} == {"global"}
+    with pytest.raises(ScafflixError, match="keeps no personal models; run with keep personal"):
+        made.personal_model(made.clients["client"][0])
 
 
 def test_a_cache_that_cannot_be_written_is_one_sentence(

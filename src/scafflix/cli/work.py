@@ -181,7 +181,7 @@ def _print_summary(record: Record) -> None:
         scores = clients[f"{part}_{kind}"]
         words = f"mean {np.nanmean(scores):.4g}, worst client {worst(scores):.4g}"
         facts[f"{part} {summary['metric']}, {kind}"] = words
-    show_facts("Run", facts | privacy_facts(summary) | worth.facts(record))
+    show_facts("Run", facts | privacy_facts(summary) | worth.facts(record) | _left_out(record))
 
 
 def privacy_facts(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,13 +205,20 @@ def _print_network_summary(record: Record) -> None:
         "warmup_rounds rounds iterations seconds compile_seconds"
     )
     facts = {name: summary[name] for name in shown.split()}
-    show_facts("Run", facts | privacy_facts(summary) | worth.facts(record))
+    show_facts("Run", facts | privacy_facts(summary) | worth.facts(record) | _left_out(record))
     for part, kinds in summary["scores"].items():
         header = ("models", "over examples", "over clients", "std", "10th percentile", "worst")
         names = ("examples", "clients", "std", "p10", "worst")
         rows = [(kind, *(f"{found[name]:.4f}" for name in names)) for kind, found in kinds.items()]
         title = f"{part.capitalize()} {summary['metric']}"
         show(Table(title, header, rows))
+
+
+def _left_out(record: Record) -> dict[str, str]:
+    """That the clients' models are not kept, where nobody asked for that."""
+    if record.config["keep"] != "auto" or record.summary["kept"] == "personal":
+        return {}
+    return {"models kept": "the global one only, because those of all clients take more than 8 GiB"}
 
 
 def _refuse_divergence(record: Record, folder: Path) -> None:

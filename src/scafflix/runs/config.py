@@ -176,7 +176,11 @@ class TrainingConfig(ProblemConfig):
     store: str = key(
         "Keep client states in memory, on disk, or auto (by size).", "auto", only=SAMPLED
     )
-    keep: str = key("Models to keep: personal, global or none.", "personal")
+    keep: str = key(
+        "Models to keep: personal (all of them), global or none; auto: all, or the global one if "
+        "those of the clients take more than 8 GiB.",
+        "auto",
+    )
     privacy: str = key(
         "Differential privacy: none, client (updates are clipped, with noise) or example (the "
         "gradients of examples are).",

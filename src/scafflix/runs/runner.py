@@ -59,7 +59,7 @@ from scafflix.runs.config import (
 from scafflix.simulate.accounting import noise_within
 from scafflix.simulate.bits import remembers
 from scafflix.simulate.planning import plan
-from scafflix.simulate.recording import Run, check_keep
+from scafflix.simulate.recording import Run, models_kept
 from scafflix.simulate.run import part_of, run, sweep
 from scafflix.theory import Plan
 
@@ -92,7 +92,7 @@ class Runner:
         """Refuse a run that cannot work, before any work."""
         refusals.check_keys(config)
         refusals.check_data(config, self.problem.federation)
-        check_keep(config.keep, self.problem)
+        models_kept(config.keep, self.problem)
 
     def run(self, config: RunConfig, progress: Progress | None = None) -> Record:
         """One run."""

@@ -38,7 +38,7 @@ from scafflix.simulate.taken_home import End, mixtures, models_of, named
 from scafflix.simulate.taking_part import gain_errors, worth
 from scafflix.simulate.watching import Stop
 
-KEEP = ("personal", "global", "none")
+KEEP = ("auto", "personal", "global", "none")
 LARGEST_MODELS = 8 * 2**30  # bytes of the clients' models in one file
 
 
@@ -85,14 +85,18 @@ class Wanted(NamedTuple):
     keep: str = "personal"  # models: personal, global or none
 
 
-def check_keep(keep: str, problem: Problem) -> None:
-    """Refuse, before anything runs, models that are not kept or do not fit."""
+def models_kept(keep: str, problem: Problem) -> str:
+    """Which models are kept: unless told, those of all clients if they fit. If they are asked for
+    and do not fit, this is refused before anything runs."""
     choice("keep", keep, KEEP)
     needed = 2 * problem.dtype.itemsize * problem.n * problem.size
-    if keep == "personal" and needed > LARGEST_MODELS:
+    fit = needed <= LARGEST_MODELS
+    if keep == "personal" and not fit:
         raise ScafflixError(
-            f"The models of {problem.n} clients take {needed / 1e9:.0f} GB; run with keep global."
+            f"The models of {problem.n} clients take {needed / 1e9:.0f} GB; run with keep global, "
+            "or with fewer clients."
         )
+    return keep if keep != "auto" else "personal" if fit else "global"
 
 
 def record(problem: Problem, member: Run, outcome: Outcome, wanted: Wanted) -> Record:
@@ -324,6 +328,7 @@ def _summary(
         "iterations": int(metrics["iterations"][-1]),
         "diverged": outcome.divergence and outcome.divergence._asdict(),
         "stopped": outcome.stopped and outcome.stopped.reason,
+        "kept": wanted.keep,
         **known,
         **outcome.timing,
         "metric": problem.network.metric,

@@ -43,7 +43,7 @@ from scafflix.simulate.bits import message_bits
 from scafflix.simulate.cohorts import train
 from scafflix.simulate.identity import identity_of
 from scafflix.simulate.planning import check_method
-from scafflix.simulate.recording import Outcome, Run, Wanted, check_keep, record
+from scafflix.simulate.recording import Outcome, Run, Wanted, models_kept, record
 from scafflix.simulate.schedule import (
     Schedule,
     check_sampled,
@@ -99,7 +99,7 @@ def sweep(
     scores: bool = True,
     part: str = "test",
     store: str = "auto",
-    keep: str = "personal",
+    keep: str = "auto",
     progress: Progress | bool | None = None,
     checkpoints: Checkpoints = NOWHERE,
     delta: float | None = None,
@@ -140,7 +140,7 @@ def sweep(
     strict, scores = flag("strict", strict), flag("scores", scores)
     check_part(part)
     check_store(store)
-    check_keep(keep, problem)
+    keep = models_kept(keep, problem)
     instance("checkpoints", checkpoints, Checkpoints, "an sx.Checkpoints")
     for member in runs:
         check_method(problem, member.person, member.method)
