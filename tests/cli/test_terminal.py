@@ -15,6 +15,7 @@ from rich.console import Console
 
 from scafflix.cli import display, main
 from scafflix.core.progress import Standing
+from scafflix.report.table import Table
 
 WORDS = "run --data iris --model softmax --clients 3 --split shuffled --rounds 5"
 RUN = WORDS.split()
@@ -41,6 +42,15 @@ def test_json_is_one_object_with_the_results(
     said = json.loads(capsys.readouterr().out)
     assert said["files"] == {"record": str(tmp_path / "r")}
     assert said["facts"]["Run"]["rounds"] == 5
+
+
+def test_a_wide_table_is_whole_where_no_terminal_bounds_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names, values = [f"column {k}" for k in range(20)], [f"{k} ± 0.01" for k in range(20)]
+    display.show(Table("Wide", ("", *names), [("row", *values)]))
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in names + values)
 
 
 def test_json_holds_the_recommendation_with_its_interval(

@@ -32,6 +32,7 @@ from scafflix.report.table import Table
 # what is printed may hold any text a user typed: no markup in it
 OUT = Console(highlight=False, markup=False)
 ERR = Console(stderr=True, highlight=False, markup=False)
+WIDEST = 1000  # characters of a line that is not for a terminal
 BETWEEN_LINES = 10.0  # seconds, where the output is not a terminal
 
 
@@ -60,7 +61,10 @@ MANNER = Manner()
 def show(table: Table) -> None:
     """A table of results."""
     if MANNER.words:
-        OUT.print(table.on_terminal())
+        made = table.on_terminal()
+        if not OUT.is_terminal:  # a file or a pipe is as wide as the table
+            made.width = OUT.measure(made, options=OUT.options.update(max_width=WIDEST)).maximum
+        OUT.print(made, crop=False)
     rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
     MANNER.said.setdefault("tables", {})[table.title] = rows
 
