@@ -121,7 +121,7 @@ def _tuned(job: Job, name: str, scale: Scale, changes: dict[str, str]) -> None:
         return
     shared = name == "drift"  # about the model that all share
     with job.output() as aside:
-        figures.save(accuracy.figure(panels, "global" if shared else "personal"), aside, name)
+        figures.save(accuracy.figure(panels, "loss" if shared else "personal"), aside, name)
         accuracy.write_csv(panels, aside / f"{name}.csv")
         accuracy.write_tables(panels, aside, name, drift.table if shared else accuracy.table)
     for panel in panels:

@@ -42,8 +42,8 @@ def panel(title: str, records: Sequence[Record]) -> Panel:
 
 
 def figure(panels: Sequence[Panel], name: str = "personal") -> Picture:
-    """Accuracy of the personalized models against rounds: means over seeds, bands from the least
-    to the largest."""
+    """Loss or accuracy of the personalized models against rounds: means over seeds, bands from the
+    least to the largest."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     made = Picture(figsize=(0.4 + 5.2 * columns, 0.4 + 3.8 * rows), layout="constrained")
@@ -73,6 +73,15 @@ def draw(axes: Axes, panel: Panel, name: str) -> None:
     axes.set_ylabel(f"{part} loss" if name == "loss" else f"{part} accuracy, %")
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize="small", frameon=False)
+    _zoom(axes)
+
+
+def _zoom(axes: Axes) -> None:
+    """Leave out of the heights what only the first tenth of the rounds has."""
+    curves = [(np.asarray(line.get_xdata()), np.asarray(line.get_ydata())) for line in axes.lines]
+    late = np.concatenate([values[rounds >= rounds[-1] / 10] for rounds, values in curves])
+    if (margin := 0.05 * np.ptp(late)) > 0:
+        axes.set_ylim(late.min() - margin, late.max() + margin)
 
 
 COLUMNS = {

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from scafflix.core.types import Floats
 from scafflix.record import Record
@@ -171,16 +170,7 @@ def courses(panels: Sequence[Panel]) -> Picture | None:
     for row, panel in zip(made.subplots(len(seen), 2, squeeze=False), seen, strict=True):
         for axes, name in zip(row, ("loss", "personal"), strict=True):
             accuracy.draw(axes, panel, name)
-            _zoom(axes)
     return made
-
-
-def _zoom(axes: Axes) -> None:
-    """Leave out of the heights what only the first tenth of the rounds has."""
-    curves = [(np.asarray(line.get_xdata()), np.asarray(line.get_ydata())) for line in axes.lines]
-    late = np.concatenate([values[rounds >= rounds[-1] / 10] for rounds, values in curves])
-    margin = 0.05 * np.ptp(late)
-    axes.set_ylim(late.min() - margin, late.max() + margin)
 
 
 def write(panels: Sequence[Panel], folder: Path, name: str) -> None:
