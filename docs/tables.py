@@ -88,7 +88,7 @@ def made(words: str) -> str:
     >>> print(made('file = "fig3c"\\ncolumns = ["personal"]\\nrows = ["p = 0.5"]\\n'), end="")
     | | personal |
     |---|---|
-    | p = 0.5 | 66.4 ± 0.9 |
+    | p = 0.5 | 79.4 |
     """
     asked = tomllib.loads(words)
     shared: Part = {key: asked[key] for key in ("file", "table", "row", "column") if key in asked}

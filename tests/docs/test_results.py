@@ -36,7 +36,7 @@ def test_every_table_has_an_end() -> None:
 
 def test_a_number_that_was_changed_by_hand_is_set_right() -> None:
     page = PAGES["results.md"]
-    spoilt = page.replace("| 61.2 |", "| 99.9 |")
+    spoilt = page.replace("| 59.5 |", "| 99.9 |")
     assert spoilt != page
     assert TABLES["renewed"](spoilt) == page
 
