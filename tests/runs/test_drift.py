@@ -21,7 +21,7 @@ FEW = {"model": "dense", "batch": 5, "min_examples": 5, "grid": [1e-5], "panels"
 def test_both_methods_minimize_the_same_objective_with_the_same_search(scale: Scale) -> None:
     for _, (first, second) in plans("drift", scale, {}):
         assert (first.config.method, second.config.method) == ("fedavg", "scafflix")
-        assert replace(first.config, method="scafflix", pace="steady") == second.config
+        assert replace(first.config, method="scafflix") == second.config
         assert (second.config.alpha, second.config.optima) == (1, "none")
         assert first.compared == second.compared
         assert first.tries == second.tries
